@@ -15,21 +15,7 @@
 #ifndef TESTS_COMMON_H
 #define TESTS_COMMON_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#ifdef __cplusplus /* of which cmocka's header knows nothing */
-extern "C" {
-#endif
-#include <cmocka.h>
-#ifdef __cplusplus
-}
-#endif
-#include <errno.h>
+#include "cases.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -64,30 +50,9 @@ extern "C" {
 #include "posts.h"
 #include "softdev.h"
 
-#define ARRAY(a) (sizeof(a) / sizeof((a)[0]))
-#define UNUSED __attribute__((unused))
 #define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define QKEY 0x11223344         /* of all UD queue pairs */
 #define DEADLINE patience()     /* seconds until what must come has come, on a machine that has much else to do */
-
-/* A call that must give 0 */
-#define must(call) assert_int_equal(call, 0)
-
-/* What a call gives, which must not be NULL */
-#define made(call)                                                                                                               \
-	({                                                                                                                       \
-		__typeof__(call) made_ = (call);                                                                                 \
-		assert_non_null(made_);                                                                                          \
-		made_;                                                                                                           \
-	})
-
-/* Runs a group of tests: its name, set-up and clean-up, the tests. Returns how many have failed */
-#define TEST(name) cmocka_unit_test(name)
-#define test_group(name, up, down, ...)                                                                                          \
-	({                                                                                                                       \
-		static const struct CMUnitTest tests_[] = {__VA_ARGS__};                                                         \
-		cmocka_run_group_tests_name(name, tests_, up, down);                                                             \
-	})
 
 /* Tests that need the software device's controls; the reason is printed, the test counts as skipped */
 #define need_softdev(why)                                                                                                        \
@@ -130,9 +95,8 @@ UNUSED static void fill(void *at, size_t len, uint32_t seed)
 {
 	uint8_t *p = (uint8_t *)at;
 	uint32_t x = seed * 2654435761u + 1;
-	size_t i;
 
-	for (i = 0; i < len; i++) {
+	for (size_t i = 0; i < len; i++) {
 		x = x * 1103515245 + 12345;
 		p[i] = (uint8_t)(x >> 16);
 	}
@@ -204,9 +168,7 @@ static inline void step(void)
 /* Time for something that must not happen */
 UNUSED static void settle(void)
 {
-	int i;
-
-	for (i = 0; i < 5; i++) {
+	for (int i = 0; i < 5; i++) {
 		step();
 		if (!stepped())
 			usleep(1000);
@@ -288,9 +250,8 @@ UNUSED static int dev_open(void **state)
 	return 0;
 }
 
-UNUSED static int dev_close(void **state)
+UNUSED static int dev_close(UNUSED void **state)
 {
-	(void)state;
 	/* That it can be closed tells that every test has cleaned up behind itself */
 	return ibv_dealloc_pd(dev.pd) || ibv_close_device(dev.ctx) ? -1 : 0;
 }
@@ -348,12 +309,10 @@ struct end {
 
 UNUSED static struct ibv_cq *cq_make(const struct opt *opt)
 {
-	struct ibv_cq_init_attr_ex attr;
-	struct mlx5dv_cq_init_attr dv;
+	struct ibv_cq_init_attr_ex attr = {};
+	struct mlx5dv_cq_init_attr dv = {};
 	struct ibv_cq_ex *cq;
 
-	memset(&attr, 0, sizeof(attr));
-	memset(&dv, 0, sizeof(dv));
 	attr.cqe = (uint32_t)opt->cqe;
 	attr.channel = opt->channel;
 	if (opt->ignore_overrun) {
@@ -366,19 +325,15 @@ UNUSED static struct ibv_cq *cq_make(const struct opt *opt)
 		dv.comp_mask |= MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
 		dv.cqe_comp_res_format = opt->compressed;
 	}
-	cq = mlx5dv_create_cq(dev.ctx, &attr, &dv);
-	assert_non_null(cq);
+	cq = made(mlx5dv_create_cq(dev.ctx, &attr, &dv));
 	return ibv_cq_ex_to_cq(cq);
 }
 
 UNUSED static struct ibv_qp *qp_make(const struct opt *opt, struct ibv_cq *scq, struct ibv_cq *rcq)
 {
-	struct ibv_qp_init_attr_ex attr;
-	struct mlx5dv_qp_init_attr dv;
-	struct ibv_qp *qp;
+	struct ibv_qp_init_attr_ex attr = {};
+	struct mlx5dv_qp_init_attr dv = {};
 
-	memset(&attr, 0, sizeof(attr));
-	memset(&dv, 0, sizeof(dv));
 	attr.qp_type = opt->type ? opt->type : IBV_QPT_RC;
 	attr.srq = opt->srq;
 	attr.send_cq = scq;
@@ -392,16 +347,13 @@ UNUSED static struct ibv_qp *qp_make(const struct opt *opt, struct ibv_cq *scq, 
 	}
 	dv.comp_mask |= opt->dv_ops ? MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS : 0;
 	dv.send_ops_flags = opt->dv_ops;
-	qp = mlx5dv_create_qp(dev.ctx, &attr, &dv);
-	assert_non_null(qp);
-	return qp;
+	return made(mlx5dv_create_qp(dev.ctx, &attr, &dv));
 }
 
 UNUSED static void qp_init(struct ibv_qp *qp, const struct opt *opt)
 {
-	struct ibv_qp_attr a;
+	struct ibv_qp_attr a = {};
 
-	memset(&a, 0, sizeof(a));
 	a.qp_state = IBV_QPS_INIT;
 	a.port_num = 1;
 	a.qkey = QKEY;
@@ -413,9 +365,8 @@ UNUSED static void qp_init(struct ibv_qp *qp, const struct opt *opt)
 /* The way to the port itself: to a GID on RoCE, to the LID on InfiniBand */
 UNUSED static struct ibv_ah_attr own_path(void)
 {
-	struct ibv_ah_attr ah;
+	struct ibv_ah_attr ah = {};
 
-	memset(&ah, 0, sizeof(ah));
 	ah.port_num = 1;
 	ah.dlid = dev.port.lid;
 	if (dev.port.link_layer == IBV_LINK_LAYER_ETHERNET) {
@@ -431,9 +382,8 @@ UNUSED static struct ibv_ah_attr own_path(void)
 UNUSED static void qp_connect(struct ibv_qp *qp, uint32_t dest, const struct opt *opt)
 {
 	const bool rc = qp->qp_type == IBV_QPT_RC, ud = qp->qp_type == IBV_QPT_UD;
-	struct ibv_qp_attr a;
+	struct ibv_qp_attr a = {};
 
-	memset(&a, 0, sizeof(a));
 	a.qp_state = IBV_QPS_RTR;
 	a.path_mtu = opt->mtu < dev.port.active_mtu ? opt->mtu : dev.port.active_mtu;
 	a.dest_qp_num = dest;
@@ -455,9 +405,8 @@ UNUSED static void qp_connect(struct ibv_qp *qp, uint32_t dest, const struct opt
 
 UNUSED static void qp_to(struct ibv_qp *qp, enum ibv_qp_state state)
 {
-	struct ibv_qp_attr a;
+	struct ibv_qp_attr a = {};
 
-	memset(&a, 0, sizeof(a));
 	a.qp_state = state;
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE));
 }
@@ -465,9 +414,8 @@ UNUSED static void qp_to(struct ibv_qp *qp, enum ibv_qp_state state)
 /* A raw packet QP, from RESET to RTS */
 UNUSED static void raw_up(struct ibv_qp *qp)
 {
-	struct ibv_qp_attr a;
+	struct ibv_qp_attr a = {};
 
-	memset(&a, 0, sizeof(a));
 	a.qp_state = IBV_QPS_INIT;
 	a.port_num = 1;
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT));
@@ -483,8 +431,7 @@ UNUSED static void end_make(struct end *e, const struct opt *opt)
 	e->rcq = opt->one_cq ? e->scq : cq_make(opt);
 	e->qp = qp_make(opt, e->scq, e->rcq);
 	e->buf = (uint8_t *)pages(opt->bytes);
-	e->mr = ibv_reg_mr(dev.pd, e->buf, opt->bytes, opt->access);
-	assert_non_null(e->mr);
+	e->mr = made(ibv_reg_mr(dev.pd, e->buf, opt->bytes, opt->access));
 }
 
 UNUSED static void end_free(struct end *e)
@@ -689,9 +636,8 @@ UNUSED static void assert_aborts(void (*fn)(void *), void *arg, const char *text
 
 UNUSED static struct ibv_srq *new_srq(uint32_t wr, uint32_t sge)
 {
-	struct ibv_srq_init_attr attr;
+	struct ibv_srq_init_attr attr = {};
 
-	memset(&attr, 0, sizeof(attr));
 	attr.attr.max_wr = wr;
 	attr.attr.max_sge = sge;
 	return ibv_create_srq(dev.pd, &attr);
@@ -699,9 +645,8 @@ UNUSED static struct ibv_srq *new_srq(uint32_t wr, uint32_t sge)
 
 UNUSED static struct ibv_wq *new_wq(struct ibv_cq *cq, uint32_t wr, uint32_t sge)
 {
-	struct ibv_wq_init_attr attr;
+	struct ibv_wq_init_attr attr = {};
 
-	memset(&attr, 0, sizeof(attr));
 	attr.wq_type = IBV_WQT_RQ;
 	attr.max_wr = wr;
 	attr.max_sge = sge;

@@ -37,10 +37,8 @@ static struct {
 	struct sigaction before;
 } between;
 
-static void one_step(int sig, siginfo_t *info, void *context)
+static void one_step(UNUSED int sig, UNUSED siginfo_t *info, void *context)
 {
-	(void)sig;
-	(void)info;
 	if (between.steps && --between.steps)
 		return;
 	if (between.word && *between.word == between.was)
@@ -54,9 +52,8 @@ static void one_step(int sig, siginfo_t *info, void *context)
 
 static void interleave_begin(const uint32_t *lock)
 {
-	struct sigaction action;
+	struct sigaction action = {};
 
-	memset(&action, 0, sizeof(action));
 	action.sa_sigaction = one_step;
 	action.sa_flags = SA_SIGINFO;
 	between.lock = lock;
@@ -104,9 +101,8 @@ UNUSED static uint32_t interleave_counted(void)
 
 #else
 
-static void interleave_begin(const uint32_t *lock)
+static void interleave_begin(UNUSED const uint32_t *lock)
 {
-	(void)lock;
 }
 
 static void interleave_end(void)

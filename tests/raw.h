@@ -27,19 +27,17 @@ static struct packet p; /* the one that send_packet sends */
 
 UNUSED static struct ibv_qp *raw_qp(struct ibv_pd *pd, struct ibv_cq *cq, uint32_t send, uint32_t recv)
 {
-	struct ibv_qp_init_attr init;
+	struct ibv_qp_init_attr init = {};
 	struct ibv_qp *qp;
 	uint32_t cqes;
 
-	memset(&init, 0, sizeof(init));
 	init.qp_type = IBV_QPT_RAW_PACKET;
 	init.send_cq = init.recv_cq = cq;
 	init.cap.max_send_wr = send;
 	init.cap.max_recv_wr = recv;
 	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
 	cqes = inlay_send_cqes(&init);
-	qp = ibv_create_qp(pd, &init);
-	assert_non_null(qp);
+	qp = made(ibv_create_qp(pd, &init));
 	assert_int_equal(view_qp(qp).sq.wqe_cnt, cqes);
 	raw_up(qp);
 	return qp;
@@ -83,9 +81,8 @@ UNUSED static void send_packets(const uint32_t *lens, uint32_t n)
 {
 	const struct mlx5_cqe64 *cqe;
 	struct ibv_sge sge[BATCH];
-	uint32_t i;
 
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		sge[i].addr = (uintptr_t)t.out + i * ROOM;
 		sge[i].length = lens[i];
 		sge[i].lkey = t.mr->lkey;
@@ -137,9 +134,8 @@ UNUSED static struct inlay_flow_match random_rule(uint32_t tag)
 {
 	static const uint8_t v4[2][16] = {{10, 1, 2, 3}, {10, 4, 5, 6}};
 	static const uint8_t v6[2][16] = {{0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}};
-	struct inlay_flow_match m;
+	struct inlay_flow_match m = {};
 
-	memset(&m, 0, sizeof(m));
 	if (rnd_below(2))
 		memcpy(m.mac, here, 6);
 	m.type = (uint16_t)(rnd_below(3) == 0 ? 0 : rnd_below(2) ? 0x0800 : 0x86dd);

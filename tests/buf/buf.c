@@ -5,7 +5,7 @@
  */
 #include "rig.h"
 
-static void windows(void **state)
+TEST(windows)
 {
 	static const struct {
 		int64_t offset;
@@ -20,9 +20,7 @@ static void windows(void **state)
 	struct inlay_buf *b = NULL;
 	struct map t;
 	uint8_t *head;
-	size_t i;
 
-	(void)state;
 	map_make(&t, 1);
 	head = t.mem + 1000;
 	must(inlay_inventory_get_by_args(inv, &t.m, head, 256, head + 10, 20, &b));
@@ -30,7 +28,7 @@ static void windows(void **state)
 	assert_int_equal(inlay_buf_len(b), 256);
 	assert_ptr_equal(inlay_buf_data(b), head + 10);
 	assert_int_equal(inlay_buf_data_len(b), 20);
-	for (i = 0; i < ARRAY(tries); i++) {
+	for (size_t i = 0; i < ARRAY(tries); i++) {
 		uint8_t *data = head + tries[i].offset;
 
 		inlay_buf_set_data(b, head + 7, 9);
@@ -52,20 +50,18 @@ static void windows(void **state)
 	map_free(&t);
 }
 
-static void references(void **state)
+TEST(references)
 {
 	struct inlay_inventory *inv = inventory_started(4);
 	struct inlay_buf *b = NULL, *e = NULL;
 	uint16_t prev = 7;
 	struct map t;
-	uint32_t i;
 
-	(void)state;
 	map_make(&t, 1);
 	must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b));
 	must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &e));
 	assert_int_equal(inlay_buf_refcount(b), 1);
-	for (i = 1; i < UINT16_MAX; i++) {
+	for (uint32_t i = 1; i < UINT16_MAX; i++) {
 		must(inlay_buf_inc_refcount(b, &prev));
 		assert_int_equal(prev, i);
 	}
@@ -74,7 +70,7 @@ static void references(void **state)
 	assert_int_equal(inlay_buf_inc_refcount(b, &prev), -ENOSPC);
 	assert_int_equal(prev, 7);
 	assert_int_equal(inlay_buf_refcount(b), UINT16_MAX);
-	for (i = UINT16_MAX; i > 1; i--) {
+	for (uint32_t i = UINT16_MAX; i > 1; i--) {
 		must(inlay_buf_dec_refcount(b, &prev));
 		assert_int_equal(prev, i);
 		assert_int_equal(inlay_mmap_num_bufs(&t.m), 2);
@@ -111,18 +107,16 @@ static void references(void **state)
 }
 
 /* a -> b -> c and d -> e, and s alone */
-static void lists(void **state)
+TEST(lists)
 {
 	struct inlay_inventory *inv = inventory_started(8);
 	struct inlay_buf *b[6], *dead = NULL;
 	struct ibv_sge sge[8];
 	struct map t;
-	uint32_t i;
 	enum { A, B, C, D, E, S };
 
-	(void)state;
 	map_make(&t, 1);
-	for (i = 0; i < 6; i++) {
+	for (uint32_t i = 0; i < 6; i++) {
 		must(inlay_inventory_get_by_args(inv, &t.m, t.mem + 64 * i, 64, t.mem + 64 * i + i, i == B ? 0 : 10 + i, &b[i]));
 		assert_true(inlay_buf_is_first(b[i]) && !inlay_buf_next(b[i]));
 		assert_int_equal(inlay_buf_list_len(b[i]), 1);
@@ -158,7 +152,7 @@ static void lists(void **state)
 	must(inlay_buf_chain_list(b[A], b[D]));
 	must(inlay_buf_dec_refcount(b[A], NULL));
 	assert_int_equal(inlay_buf_list_len(b[A]), 5);
-	for (i = A; i <= E; i++) {
+	for (uint32_t i = A; i <= E; i++) {
 		assert_ptr_equal(inlay_buf_next(b[i]), i < E ? b[i + 1] : NULL);
 		assert_ptr_equal(inlay_buf_last(b[i]), b[E]);
 		assert_int_equal(inlay_buf_is_first(b[i]), i == A);
@@ -173,7 +167,7 @@ static void lists(void **state)
 	assert_int_equal(inlay_buf_sges(b[A], NULL, 4), 4);
 	assert_int_equal(inlay_buf_list_bytes(b[A]), 10 + 12 + 13 + 14);
 	assert_int_equal(inlay_buf_sges(b[A], sge, 8), 4);
-	for (i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < 4; i++) {
 		uint32_t k = i ? i + 1 : 0;
 
 		assert_int_equal(sge[i].addr, (uintptr_t)t.mem + 64 * k + k);
@@ -213,7 +207,7 @@ static void lists(void **state)
 #define LIST 10
 
 /* Lists of ten windows, one of them empty, written by one post each, at every place of the ring, and given back by their completions */
-static void posted(void **state)
+TEST(posted)
 {
 	struct inlay_inventory *inv = inventory_started(4 * LIST);
 	struct inlay_buf *inflight[256], *b = NULL, *head = NULL;
@@ -226,7 +220,6 @@ static void posted(void **state)
 	uint16_t prev;
 	struct map t;
 
-	(void)state;
 	map_make(&t, 1);
 	opt.cap.max_send_sge = LIST;
 	opt.cap.max_send_wr = 16;
@@ -356,9 +349,8 @@ struct bare {
 
 static struct bare bare_make(void)
 {
-	struct bare x;
+	struct bare x = {};
 
-	memset(&x, 0, sizeof(x));
 	x.mem = (uint8_t *)pages(4096);
 	must(inlay_mmap_create(&x.m, given(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1));
 	must(inlay_mmap_add(&x.m, inlay_source_host(x.mem, 4096)));
@@ -385,32 +377,29 @@ static void abort_null(void *arg)
 	}
 }
 
-static void abort_written(void *arg)
+static void abort_written(UNUSED void *arg)
 {
 	struct bare x = bare_make();
 
-	(void)arg;
 	must(inlay_inventory_get_by_data(x.inv, &x.m, x.mem, 64, &x.buf));
 	must(inlay_buf_dec_refcount(x.buf, NULL));
 	x.buf->state += 2;
 	inlay_inventory_get_by_data(x.inv, &x.m, x.mem, 64, &x.buf);
 }
 
-static void abort_element(void *arg)
+static void abort_element(UNUSED void *arg)
 {
 	struct bare x = bare_make();
 	struct inlay_pool *pool = NULL;
 
-	(void)arg;
 	must(inlay_pool_create(given(inlay_pool_size(4)), inlay_pool_size(4), 4, 64, &x.m, &pool));
 	must(inlay_pool_start(pool));
 	inlay_pool_sge(pool, 4);
 }
 #endif
 
-static void preconditions(void **state)
+TEST(preconditions)
 {
-	(void)state;
 #if INLAY_CHECKED
 	{
 		static const struct {
@@ -419,9 +408,8 @@ static void preconditions(void **state)
 		} nulls[] = {{0, "an inventory is not NULL"}, {1, "an inventory is not NULL"}, {2, "a pool is not NULL"}, {3, "a pool is not NULL"},
 			     {4, "a buffer is not NULL"}, {5, "a buffer is not NULL"}, {6, "a buffer is not NULL"}, {7, "an inventory is not NULL"},
 			     {8, "a pool is not NULL"}, {9, "an inventory is not NULL"}};
-		int how;
 
-		for (how = 0; how < (int)ARRAY(nulls); how++)
+		for (int how = 0; how < (int)ARRAY(nulls); how++)
 			assert_aborts(abort_null, (void *)(uintptr_t)&nulls[how].what, nulls[how].rule);
 	}
 	assert_aborts(abort_written, NULL, "nobody writes to a buffer that was given back");
@@ -434,13 +422,5 @@ static void preconditions(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(windows),
-		cmocka_unit_test(references),
-		cmocka_unit_test(lists),
-		cmocka_unit_test(posted),
-		cmocka_unit_test(preconditions),
-	};
-
-	return cmocka_run_group_tests(tests, dev_open, dev_close);
+	return run_all(dev_open, dev_close);
 }

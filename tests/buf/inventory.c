@@ -19,7 +19,7 @@ static struct inlay_inventory *inventory_in(enum state s)
 }
 
 /* Every function in every state */
-static void inventory_states(void **state)
+TEST(inventory_states)
 {
 	static const int results[][STATES] = {
 		{0, -EBADFD, 0},             /* start */
@@ -35,16 +35,14 @@ static void inventory_states(void **state)
 	struct inlay_buf *src = NULL, *b = NULL;
 	void *more;
 	struct map t, stopped;
-	uint32_t f, s;
 	int got;
 
-	(void)state;
 	map_make(&t, 1);
 	map_make(&stopped, 1);
 	must(inlay_mmap_stop(&stopped.m));
 	must(inlay_inventory_get_by_data(other, &t.m, t.mem, 64, &src));
-	for (f = 0; f < ARRAY(results); f++) {
-		for (s = 0; s < STATES; s++) {
+	for (uint32_t f = 0; f < ARRAY(results); f++) {
+		for (uint32_t s = 0; s < STATES; s++) {
 			inv = inventory_in((enum state)s);
 			more = given(inlay_inventory_size(3));
 			b = NULL;
@@ -82,16 +80,14 @@ static void inventory_states(void **state)
 	map_free(&stopped);
 }
 
-static void inventory_arguments(void **state)
+TEST(inventory_arguments)
 {
 	size_t size = inlay_inventory_size(4);
 	uint8_t *memory = (uint8_t *)given(size + 64);
 	struct inlay_inventory *inv = NULL;
 	struct inlay_buf *b[4];
 	struct map t;
-	uint32_t i;
 
-	(void)state;
 	map_make(&t, 1);
 	assert_int_equal(inlay_inventory_size(0), 0);
 	assert_int_equal(inlay_inventory_size((1u << 30) + 1), 0);
@@ -133,7 +129,7 @@ static void inventory_arguments(void **state)
 		const struct inlay_range *r;
 		struct inlay_buf *x = NULL;
 
-		for (i = 0; i < 3 * ARRAY(tries); i++) {
+		for (uint32_t i = 0; i < 3 * ARRAY(tries); i++) {
 			size_t k = i < ARRAY(tries) ? i : rnd_below(ARRAY(tries));
 
 			if (inlay_inventory_get_by_args(inv, &t.m, tries[k].addr, tries[k].len, tries[k].data, tries[k].data_len, &x) !=
@@ -141,8 +137,7 @@ static void inventory_arguments(void **state)
 				fail_msg("buffer %zu", k);
 			if (tries[k].result)
 				continue;
-			r = inlay_mmap_find(&t.m, tries[k].addr, tries[k].len);
-			assert_non_null(r);
+			r = made(inlay_mmap_find(&t.m, tries[k].addr, tries[k].len));
 			assert_int_equal(inlay_buf_keys(x).lkey, r->lkey);
 			assert_int_equal(inlay_buf_keys(x).rkey, r->rkey);
 			assert_ptr_equal(inlay_buf_mmap(x), &t.m);
@@ -152,7 +147,7 @@ static void inventory_arguments(void **state)
 		}
 	}
 	/* All four, and no fifth; each one a line of its own */
-	for (i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < 4; i++) {
 		must(inlay_inventory_get_by_data(inv, &t.m, t.mem + 64 * i, 64, &b[i]));
 		assert_int_equal((uintptr_t)b[i] % 64, 0);
 		assert_true((uint8_t *)b[i] >= memory + 64 && (uint8_t *)(b[i] + 1) <= memory + 64 + size);
@@ -165,7 +160,7 @@ static void inventory_arguments(void **state)
 	assert_int_equal(put_all(b, 4), 4);
 	assert_int_equal(put_all(b, 4), 0);
 	/* What was given back goes out again */
-	for (i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < 4; i++) {
 		struct inlay_buf *x = NULL;
 
 		must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &x));
@@ -178,14 +173,13 @@ static void inventory_arguments(void **state)
 }
 
 /* The mmap comes back with other keys: none of the old ones is ever seen */
-static void restarted(void **state)
+TEST(restarted)
 {
 	struct inlay_inventory *inv = inventory_started(4);
 	struct inlay_buf *b = NULL;
 	struct map t;
 	uint32_t old = 0, i;
 
-	(void)state;
 	map_make(&t, 1);
 	for (i = 0; i < 4; i++) {
 		must(inlay_inventory_get_by_data(inv, &t.m, t.mem + 4 * RANGE_BYTES, 64, &b));
@@ -207,7 +201,7 @@ static void restarted(void **state)
 }
 
 /* Keys of the second device */
-static void devices(void **state)
+TEST(devices)
 {
 	struct inlay_inventory *first = inventory_started(4), *second = inventory_make(4), *third = inventory_make(4);
 	struct inlay_buf *a = NULL, *b = NULL, *c = NULL, *all[3];
@@ -216,7 +210,6 @@ static void devices(void **state)
 	struct ibv_pd *pd3 = ibv_alloc_pd(dev.ctx);
 	struct map t, lone;
 
-	(void)state;
 	map_make(&t, 2);
 	map_make(&lone, 1);
 	second->pd = t.pd2;
@@ -266,16 +259,14 @@ static void devices(void **state)
 	map_free(&lone);
 }
 
-static void copies(void **state)
+TEST(copies)
 {
 	struct inlay_inventory *inv = inventory_started(8), *other = inventory_started(3);
 	struct inlay_buf *b[3], *copy = NULL, *at = NULL;
 	struct map t;
-	uint32_t i;
 
-	(void)state;
 	map_make(&t, 1);
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		must(inlay_inventory_get_by_args(inv, &t.m, t.mem + 2 * i * RANGE_BYTES, 64, t.mem + 2 * i * RANGE_BYTES + i, 5 + i, &b[i]));
 		t.mem[2 * i * RANGE_BYTES] = (uint8_t)(i + 1);
 	}
@@ -284,7 +275,7 @@ static void copies(void **state)
 	must(inlay_buf_inc_refcount(b[0], NULL));
 	assert_int_equal(inlay_inventory_dup(inv, b[1], &copy), -EINVAL);
 	/* Into the same inventory and into another, just large enough: other descriptors, the same memory, one reference */
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		must(inlay_inventory_dup(i ? inv : other, b[0], &copy));
 		assert_int_equal(inlay_buf_list_len(copy), 3);
 		assert_int_equal(inlay_buf_refcount(copy), 1);
@@ -325,19 +316,17 @@ static void copies(void **state)
 }
 
 /* Lists across inventories, and descriptors added while buffers are out */
-static void expanded(void **state)
+TEST(expanded)
 {
 	struct inlay_inventory *inv = inventory_started(2), *other = inventory_started(2);
 	struct inlay_buf *b[12], *x = NULL;
 	uint8_t *piece[3];
 	struct map t;
 	size_t size;
-	uint32_t i, k;
 
-	(void)state;
 	map_make(&t, 1);
 	must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b[0]));
-	for (k = 0; k < 3; k++) {
+	for (uint32_t k = 0; k < 3; k++) {
 		size = inlay_inventory_size(3);
 		piece[k] = (uint8_t *)given(size + 64);
 		assert_int_equal(inlay_inventory_expand(inv, NULL, size, 3), -EINVAL);
@@ -350,15 +339,15 @@ static void expanded(void **state)
 		assert_int_equal(inlay_inventory_num_free(inv), 4 + 3 * k);
 	}
 	assert_int_equal(inlay_inventory_expand(inv, piece[0], SIZE_MAX, 1u << 30), -EINVAL);
-	for (i = 1; i < 11; i++)
+	for (uint32_t i = 1; i < 11; i++)
 		must(inlay_inventory_get_by_data(inv, &t.m, t.mem + 64 * i, 64, &b[i]));
 	assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &x), -EAGAIN);
-	for (i = 0; i < 11; i++)
-		for (k = 0; k < i; k++)
+	for (uint32_t i = 0; i < 11; i++)
+		for (uint32_t k = 0; k < i; k++)
 			assert_ptr_not_equal(b[i], b[k]);
 	must(inlay_inventory_get_by_data(other, &t.m, t.mem, 64, &x));
 	must(inlay_buf_chain_list(x, b[0]));
-	for (i = 1; i < 11; i++)
+	for (uint32_t i = 1; i < 11; i++)
 		must(inlay_buf_chain_list(x, b[i]));
 	assert_int_equal(inlay_buf_list_len(x), 12);
 	must(inlay_buf_dec_refcount(x, NULL));
@@ -367,24 +356,22 @@ static void expanded(void **state)
 	assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 	inventory_free(inv);
 	inventory_free(other);
-	for (k = 0; k < 3; k++)
+	for (uint32_t k = 0; k < 3; k++)
 		given_free(piece[k]);
 	map_free(&t);
 }
 
 /* No map at all, one that was destroyed, and an inventory that was: told, whatever was got before */
-static void nothing_there(void **state)
+TEST(nothing_there)
 {
 	struct inlay_inventory *inv = inventory_make(2);
 	struct inlay_pool *pool = NULL;
 	struct inlay_buf *b = NULL;
 	struct map t, gone;
-	int round_no;
 
-	(void)state;
 	map_make(&t, 1);
 	map_make(&gone, 1);
-	for (round_no = 0; round_no < 3; round_no++) {
+	for (int round_no = 0; round_no < 3; round_no++) {
 		must(inlay_inventory_start(inv));
 		/* Before the first get, after one, and after a stop and a start */
 		assert_int_equal(inlay_inventory_get_by_data(inv, NULL, t.mem, 64, &b), -EINVAL);
@@ -508,21 +495,19 @@ static void all_of(struct stock *x, struct map *t, uint32_t num, const uint8_t *
 }
 
 /* As many as fill lines and caches, one less and one more, in memory wherever it begins, of which nothing else is written to */
-static void sizes(void **state)
+TEST(sizes)
 {
 	static const uint32_t nums[] = {1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 192, 193, 1000};
 	static const uint32_t lines[] = {0, 1, 63};
 	static struct stock x;
-	uint32_t i, k, kind;
 	uint8_t *memory, *at;
 	size_t size, all, j;
 	struct map t;
 
-	(void)state;
 	map_make(&t, 0);
-	for (kind = 0; kind < KINDS; kind++) {
-		for (i = 0; i < ARRAY(nums); i++) {
-			for (k = 0; k < ARRAY(lines); k++) {
+	for (uint32_t kind = 0; kind < KINDS; kind++) {
+		for (uint32_t i = 0; i < ARRAY(nums); i++) {
+			for (uint32_t k = 0; k < ARRAY(lines); k++) {
 				size = stock_size(kind, nums[i]);
 				all = size + 4096 + 128;
 				memory = (uint8_t *)pages(all);
@@ -543,17 +528,15 @@ static void sizes(void **state)
 }
 
 /* More descriptors than a group has: each knows its store, and comes back to it */
-static void groups(void **state)
+TEST(groups)
 {
 	enum { MANY = 2 * 16383 + 2 };
 	static struct inlay_buf *b[MANY];
 	struct inlay_inventory *inv = inventory_started(MANY);
-	uint32_t i;
 	struct map t;
 
-	(void)state;
 	map_make(&t, 0);
-	for (i = 0; i < MANY; i++)
+	for (uint32_t i = 0; i < MANY; i++)
 		must(inlay_inventory_get_by_addr(inv, &t.m, t.mem, 64, &b[i]));
 	assert_int_equal(inlay_inventory_num_free(inv), 0);
 	assert_int_equal(put_all(b, MANY), MANY);
@@ -563,7 +546,7 @@ static void groups(void **state)
 }
 
 /* All or none: adjacent buffers, a pool's, across what a cache holds; the range of the last get, and another */
-static void bulk(void **state)
+TEST(bulk)
 {
 	enum { MANY = 300 };
 	static struct inlay_buf *b[MANY];
@@ -572,7 +555,6 @@ static void bulk(void **state)
 	uint32_t i, n, free, step;
 	struct map t;
 
-	(void)state;
 	map_make(&t, 0);
 	must(inlay_pool_create(given(inlay_pool_size(MANY)), inlay_pool_size(MANY), MANY, 64, &t.m, &pool));
 	must(inlay_pool_start(pool));
@@ -607,15 +589,13 @@ static void bulk(void **state)
 }
 
 /* A destroyed inventory is nothing to the maps that its buffers were of: its memory may be anything */
-static void leaves_its_maps(void **state)
+TEST(leaves_its_maps)
 {
 	struct inlay_inventory *inv = inventory_started(8);
 	struct inlay_buf *b;
 	struct map t[8]; /* as many as an inventory remembers */
-	uint32_t i;
 
-	(void)state;
-	for (i = 0; i < ARRAY(t); i++) {
+	for (uint32_t i = 0; i < ARRAY(t); i++) {
 		map_make(&t[i], 0);
 		must(inlay_inventory_get_by_data(inv, &t[i].m, t[i].mem, 64, &b));
 		assert_int_equal(inlay_mmap_num_bufs(&t[i].m), 1);
@@ -623,7 +603,7 @@ static void leaves_its_maps(void **state)
 	}
 	must(inlay_inventory_destroy(inv));
 	memset(inv, 0xa5, inlay_inventory_size(8));
-	for (i = 0; i < ARRAY(t); i++) {
+	for (uint32_t i = 0; i < ARRAY(t); i++) {
 		assert_int_equal(inlay_mmap_num_bufs(&t[i].m), 0);
 		must(inlay_mmap_stop(&t[i].m));
 		map_free(&t[i]);
@@ -633,19 +613,5 @@ static void leaves_its_maps(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(inventory_states),
-		cmocka_unit_test(inventory_arguments),
-		cmocka_unit_test(restarted),
-		cmocka_unit_test(devices),
-		cmocka_unit_test(copies),
-		cmocka_unit_test(expanded),
-		cmocka_unit_test(nothing_there),
-		cmocka_unit_test(sizes),
-		cmocka_unit_test(groups),
-		cmocka_unit_test(bulk),
-		cmocka_unit_test(leaves_its_maps),
-	};
-
-	return cmocka_run_group_tests(tests, dev_open, dev_close);
+	return run_all(dev_open, dev_close);
 }

@@ -41,9 +41,8 @@ static struct model M;
 static struct node *node_add(struct inlay_buf *buf, uint32_t owner, uint32_t map, uint8_t *head, size_t len, uint8_t *data, size_t data_len)
 {
 	struct node *n = NULL;
-	uint32_t i;
 
-	for (i = 0; i < NODES; i++) {
+	for (uint32_t i = 0; i < NODES; i++) {
 		if (!M.nodes[i].buf && !n)
 			n = &M.nodes[i];
 		assert_ptr_not_equal(M.nodes[i].buf, buf);
@@ -100,16 +99,14 @@ static void node_check(const struct node *n)
 
 static void model_check(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < M.num_live; i++)
+	for (uint32_t i = 0; i < M.num_live; i++)
 		node_check(M.live[i]);
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		assert_int_equal(inlay_inventory_num_elements(M.inv[i]), M.num[i]);
 		assert_int_equal(inlay_inventory_num_free(M.inv[i]), M.num[i] - M.out[i]);
 	}
 	assert_int_equal(inlay_pool_num_free(M.pool), M.num[POOL] - M.out[POOL]);
-	for (i = 0; i < MAPS; i++)
+	for (uint32_t i = 0; i < MAPS; i++)
 		assert_int_equal(inlay_mmap_num_bufs(&M.maps[i].m), M.on_map[i] + (!i && M.started[POOL]));
 }
 
@@ -270,9 +267,8 @@ static void model_list(struct node *n)
 {
 	uint32_t len = 0, entries = 0, max = rnd_below(40), i = 0;
 	struct ibv_sge sge[NODES];
-	struct node *at;
 
-	for (at = n; at; at = at->next) {
+	for (struct node *at = n; at; at = at->next) {
 		len++;
 		entries += at->data_len != 0;
 	}
@@ -281,7 +277,7 @@ static void model_list(struct node *n)
 	assert_int_equal(inlay_buf_sges(n->buf, sge, max), entries > max ? -ENOBUFS : (int)entries);
 	if (entries > max)
 		return;
-	for (at = n; at; at = at->next) {
+	for (struct node *at = n; at; at = at->next) {
 		if (!at->data_len)
 			continue;
 		assert_int_equal(sge[i].addr, (uintptr_t)at->data);
@@ -359,14 +355,13 @@ static void model_seldom(void)
 	}
 }
 
-static void beside_model(void **state)
+TEST(beside_model)
 {
 	const char *env = getenv("INLAY_TEST_STEPS");
 	uint64_t steps = env && *env ? strtoull(env, NULL, 0) : 5000000, i;
 	struct node *n;
 	uint32_t k;
 
-	(void)state;
 	memset(&M, 0, sizeof(M));
 	for (k = 0; k < MAPS; k++)
 		map_make(&M.maps[k], k ? 1 : 2);
@@ -440,9 +435,5 @@ static void beside_model(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(beside_model),
-	};
-
-	return cmocka_run_group_tests(tests, dev_open, dev_close);
+	return run_all(dev_open, dev_close);
 }

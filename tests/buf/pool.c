@@ -6,7 +6,7 @@
 
 enum state { FRESH, STARTED, STOPPED, STATES };
 
-static void pool_states(void **state)
+TEST(pool_states)
 {
 	static const int results[][STATES] = {
 		{0, -EBADFD, 0},             /* start */
@@ -19,10 +19,8 @@ static void pool_states(void **state)
 	struct inlay_pool *pool = NULL;
 	struct inlay_buf *b = NULL;
 	struct map t;
-	uint32_t f, s;
 	int got;
 
-	(void)state;
 	map_make(&t, 1);
 	assert_int_equal(inlay_pool_size(0), 0);
 	assert_int_equal(inlay_pool_create(memory, size, 0, 64, &t.m, &pool), -EINVAL);
@@ -35,8 +33,8 @@ static void pool_states(void **state)
 	assert_int_equal(inlay_pool_create(memory, size, 3, 64, &t.m, &pool), -EPROTO);
 	t.m.abi--;
 	assert_null(pool);
-	for (f = 0; f < ARRAY(results); f++) {
-		for (s = 0; s < STATES; s++) {
+	for (uint32_t f = 0; f < ARRAY(results); f++) {
+		for (uint32_t s = 0; s < STATES; s++) {
 			must(inlay_pool_create(memory, size, 3, 64, &t.m, &pool));
 			if (s != FRESH)
 				must(inlay_pool_start(pool));
@@ -90,17 +88,15 @@ static void pool_states(void **state)
 }
 
 /* A range that ends before its first aligned address has no slice, and the next one has */
-static void pool_pads(void **state)
+TEST(pool_pads)
 {
 	struct inlay_mmap m;
 	struct inlay_pool *pool = NULL;
 	struct inlay_buf *b[3];
 	void *memory = given(inlay_mmap_size(1, 2));
-	uint64_t at, end;
 
-	(void)state;
-	for (at = 0x11001; at < 0x12000; at += 97) {
-		for (end = at + 1; end < 0x13800; end += 731) {
+	for (uint64_t at = 0x11001; at < 0x12000; at += 97) {
+		for (uint64_t end = at + 1; end < 0x13800; end += 731) {
 			uint32_t fits = end > 0x12000 ? (uint32_t)(end - 0x12000) / 512 : 0, n = fits + 1;
 
 			must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, 2), 1, 2));
@@ -127,7 +123,7 @@ static void pool_pads(void **state)
 }
 
 /* Slices: how many there are room for, each inside one range, aligned, none overlapping */
-static void pool_slices(void **state)
+TEST(pool_slices)
 {
 	static const struct {
 		size_t element, alignment;
@@ -136,10 +132,8 @@ static void pool_slices(void **state)
 	uint8_t *hit = (uint8_t *)calloc(1, RANGES * 2 * RANGE_BYTES);
 	struct map t;
 	uint32_t i, k, r, num;
-	int odd;
 
-	(void)state;
-	for (odd = 0; odd < 2; odd++) {
+	for (int odd = 0; odd < 2; odd++) {
 		map_make(&t, 1);
 		if (odd) {
 			/* Ranges that begin and end anywhere */
@@ -218,7 +212,7 @@ static void pool_slices(void **state)
 }
 
 /* Keys that differ, so that who swaps them is found out, by every way to a buffer */
-static void keys_apart(void **state)
+TEST(keys_apart)
 {
 	struct inlay_inventory *inv = inventory_started(4);
 	struct inlay_keys first = {0x1100, 0x2200}, second = {0x3300, 0x4400};
@@ -226,9 +220,7 @@ static void keys_apart(void **state)
 	struct inlay_pool *pool = NULL;
 	struct inlay_mmap m;
 	void *memory = given(inlay_mmap_size(1, 2));
-	uint32_t i;
 
-	(void)state;
 	must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, 2), 1, 2));
 	must(inlay_mmap_add_dev(&m, dev.pd));
 	must(inlay_mmap_add(&m, inlay_source_keys(0x10000, 4096, first)));
@@ -237,7 +229,7 @@ static void keys_apart(void **state)
 	must(inlay_inventory_get_by_data(inv, &m, (void *)0x10000, 64, &b[0]));
 	must(inlay_inventory_get_by_addr(inv, &m, (void *)0x10040, 64, &b[1]));
 	must(inlay_inventory_dup(inv, b[0], &b[2]));
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		assert_int_equal(inlay_buf_keys(b[i]).lkey, first.lkey);
 		assert_int_equal(inlay_buf_keys(b[i]).rkey, first.rkey);
 		assert_int_equal(inlay_buf_sge(b[i]).lkey, first.lkey);
@@ -250,11 +242,11 @@ static void keys_apart(void **state)
 	must(inlay_pool_create(given(inlay_pool_size(2)), inlay_pool_size(2), 2, 4096, &m, &pool));
 	must(inlay_pool_start(pool));
 	take_all(pool, 2, b);
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		assert_int_equal(inlay_buf_keys(b[i]).lkey, inlay_buf_head(b[i]) == (void *)0x10000 ? first.lkey : second.lkey);
 		assert_int_equal(inlay_buf_keys(b[i]).rkey, inlay_buf_head(b[i]) == (void *)0x10000 ? first.rkey : second.rkey);
 	}
-	for (i = 0; i < 2; i++) { /* by number, allocated or not */
+	for (uint32_t i = 0; i < 2; i++) { /* by number, allocated or not */
 		struct ibv_sge sge = inlay_pool_sge(pool, i);
 
 		assert_int_equal(sge.addr, i ? 0x20000 : 0x10000);
@@ -270,12 +262,5 @@ static void keys_apart(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pool_states),
-		cmocka_unit_test(pool_pads),
-		cmocka_unit_test(pool_slices),
-		cmocka_unit_test(keys_apart),
-	};
-
-	return cmocka_run_group_tests(tests, dev_open, dev_close);
+	return run_all(dev_open, dev_close);
 }

@@ -21,8 +21,6 @@ struct map {
 
 UNUSED static void map_make(struct map *t, int devices)
 {
-	uint32_t i;
-
 	memset(t, 0, sizeof(*t));
 	t->state = given(inlay_mmap_size(2, RANGES));
 	t->mem = (uint8_t *)pages(RANGES * 2 * RANGE_BYTES);
@@ -30,11 +28,10 @@ UNUSED static void map_make(struct map *t, int devices)
 	if (devices > 0)
 		must(inlay_mmap_add_dev(&t->m, dev.pd));
 	if (devices > 1) {
-		t->pd2 = ibv_alloc_pd(dev.ctx);
-		assert_non_null(t->pd2);
+		t->pd2 = made(ibv_alloc_pd(dev.ctx));
 		must(inlay_mmap_add_dev(&t->m, t->pd2));
 	}
-	for (i = 0; i < RANGES; i++)
+	for (uint32_t i = 0; i < RANGES; i++)
 		must(inlay_mmap_add(&t->m, inlay_source_host(t->mem + 2 * i * RANGE_BYTES, RANGE_BYTES)));
 	must(inlay_mmap_set_permissions(&t->m, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
 	must(inlay_mmap_start(&t->m));

@@ -46,9 +46,8 @@ static void map_close(struct inlay_mmap *m)
 	given_free(state);
 }
 
-static int setup(void **state)
+static int setup(UNUSED void **state)
 {
-	(void)state;
 	rnd_seed();
 	mem = (uint8_t *)pages(BYTES);
 	map_open(&map);
@@ -56,9 +55,8 @@ static int setup(void **state)
 	return 0;
 }
 
-static int teardown(void **state)
+static int teardown(UNUSED void **state)
 {
-	(void)state;
 	map_close(&map);
 	map_close(&second);
 	free(mem);
@@ -116,7 +114,7 @@ static uint32_t give_all(struct inlay_inventory *inv, struct inlay_buf *const *b
 
 /* ---- by one thread ---- */
 
-static void rules(void **state)
+TEST(rules)
 {
 	struct inlay_inventory *a = &attached[0], *b = &attached[1];
 	struct inlay_buf *x = NULL, *y = NULL, *z = NULL, *all[600];
@@ -127,7 +125,6 @@ static void rules(void **state)
 	uint16_t prev = 7;
 	uint32_t i;
 
-	(void)state;
 	map_open(&single);
 	assert_int_equal(inlay_inventory_create(NULL, size, 600, &shared), -EINVAL);
 	assert_int_equal(inlay_inventory_create(memory, size - 1, 600, &shared), -ENOBUFS);
@@ -262,13 +259,12 @@ static void rules(void **state)
 }
 
 /* A cache goes to the store once for 64 descriptors, and holds 128 at most. */
-static void seldom(void **state)
+TEST(seldom)
 {
 	struct inlay_inventory *a = &attached[0], *b = &attached[1];
 	uint32_t taken = 0, given_back = 0, before, i, k;
 	struct inlay_buf *all[1000];
 
-	(void)state;
 	shared_make(1000);
 	must(inlay_inventory_attach(a, shared));
 	must(inlay_inventory_attach(b, shared));
@@ -299,14 +295,13 @@ static void seldom(void **state)
 }
 
 /* More mmaps than a shared inventory has accounts for */
-static void many_maps(void **state)
+TEST(many_maps)
 {
 	enum { MAPS = 12 };
 	static struct inlay_mmap maps[MAPS];
 	struct inlay_buf *bufs[400], *x = NULL;
 	uint32_t of[400], live[MAPS], i, k, n = 0;
 
-	(void)state;
 	shared_make(1000);
 	memset(live, 0, sizeof(live));
 	for (i = 0; i < MAPS; i++)
@@ -350,22 +345,20 @@ static void many_maps(void **state)
 }
 
 /* Gets and releases of eight maps write nothing to these; those of a ninth one do, until one of the others goes. */
-static void ties(void **state)
+TEST(ties)
 {
 	static struct inlay_mmap maps[9], before[9];
 	struct inlay_inventory *mag = &attached[0];
 	struct inlay_buf *b[9] = {NULL}, *copy = NULL;
-	uint32_t i, k;
 
-	(void)state;
 	shared_make(1000);
-	for (k = 0; k < 9; k++)
+	for (uint32_t k = 0; k < 9; k++)
 		map_open(&maps[k]);
 	must(inlay_inventory_attach(mag, shared));
-	for (i = 0; i < 3; i++) {
-		for (k = 0; k < 9; k++)
+	for (uint32_t i = 0; i < 3; i++) {
+		for (uint32_t k = 0; k < 9; k++)
 			must(inlay_inventory_get_by_data(mag, &maps[k], mem, 64, &b[k]));
-		for (k = 0; k < 9; k++) {
+		for (uint32_t k = 0; k < 9; k++) {
 			if (i) {
 				assert_int_equal(maps[k].holds_, k == 8);
 				assert_memory_equal(&maps[k], &before[k], offsetof(struct inlay_mmap, holds_));
@@ -375,23 +368,23 @@ static void ties(void **state)
 			assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 2);
 			must(inlay_buf_dec_refcount(copy, NULL));
 		}
-		for (k = 0; k < 9; k++)
+		for (uint32_t k = 0; k < 9; k++)
 			must(k % 2 ? inlay_inventory_dec_refcount(mag, b[k], NULL) : inlay_buf_dec_refcount(b[k], NULL));
-		for (k = 0; k < 9; k++)
+		for (uint32_t k = 0; k < 9; k++)
 			assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 0);
 		memcpy(before, maps, sizeof(maps));
 	}
 	must(inlay_mmap_stop(&maps[3]));
 	must(inlay_mmap_start(&maps[3]));
-	for (k = 9; k--;)
+	for (uint32_t k = 9; k--;)
 		must(inlay_inventory_get_by_data(mag, &maps[k], mem, 64, &b[k]));
-	for (k = 0; k < 9; k++) {
+	for (uint32_t k = 0; k < 9; k++) {
 		assert_int_equal(maps[k].holds_, k == 3);
 		assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 1);
 		must(inlay_inventory_dec_refcount(mag, b[k], NULL));
 	}
 	inlay_inventory_detach(mag);
-	for (k = 0; k < 9; k++)
+	for (uint32_t k = 0; k < 9; k++)
 		map_close(&maps[k]);
 	shared_free(1000);
 }
@@ -421,27 +414,25 @@ static void *get_until(void *arg)
 	return NULL;
 }
 
-static void stopped_is_stopped(void **state)
+TEST(stopped_is_stopped)
 {
 	pthread_t t[2];
-	uint32_t i, k;
 
-	(void)state;
 	shared_make(1000);
 	phase = 0;
-	for (i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 2; i++)
 		must(pthread_create(&t[i], NULL, get_until, (void *)(uintptr_t)i));
-	for (i = 0; i < 2 * (ROUNDS / 50); i++) {
+	for (uint32_t i = 0; i < 2 * (ROUNDS / 50); i++) {
 		must(i % 2 ? inlay_inventory_start(shared) : inlay_inventory_stop(shared));
 		__atomic_store_n(&phase, i + 1, __ATOMIC_RELEASE);
-		for (k = 0; k < 100 + i % 64; k++)
+		for (uint32_t k = 0; k < 100 + i % 64; k++)
 			inlay_relax();
 		/* It may be started before this is seen, but not before it is said */
 		if (i % 2 == 0)
 			__atomic_store_n(&phase, i + 2, __ATOMIC_SEQ_CST);
 	}
 	__atomic_store_n(&phase, UINT32_MAX, __ATOMIC_RELEASE);
-	for (i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 2; i++)
 		must(pthread_join(t[i], NULL));
 	shared_free(1000);
 }
@@ -478,13 +469,12 @@ static void destroy_second(void)
 }
 
 /* After any instruction of a get another thread stops the inventory, and the other way round: the next get is refused */
-static void stop_meets_get(void **state)
+TEST(stop_meets_get)
 {
 	struct inlay_inventory *inv = &attached[0];
 	uint32_t way, i;
 	int within = 1;
 
-	(void)state;
 	interleave_possible();
 	interleave_begin(NULL);
 	shared_make(100);
@@ -523,13 +513,12 @@ static void give_one(void)
 }
 
 /* After any instruction with which an attached inventory gives its descriptors back, another thread gives one of the same block back */
-static void gives_meet(void **state)
+TEST(gives_meet)
 {
 	struct inlay_buf *all[100];
 	uint32_t i, k;
 	int within;
 
-	(void)state;
 	interleave_possible();
 	shared_make(100);
 	interleave_begin(&shared->cache_.store->lock);
@@ -554,14 +543,13 @@ static void count_second(void)
 }
 
 /* After any instruction of a get, another thread counts the buffers of the map that the descriptor was for before */
-static void count_meets_get(void **state)
+TEST(count_meets_get)
 {
 	struct inlay_inventory *inv = &attached[0];
 	struct inlay_buf *two[2];
 	uint32_t i, k;
 	int within;
 
-	(void)state;
 	interleave_possible();
 	interleave_begin(NULL);
 	shared_make(2);
@@ -589,14 +577,13 @@ static void expand_one(void)
 }
 
 /* After any of the last instructions of an expand, another thread gives the first descriptor of a block back: neither block is lost */
-static void expand_meets_give(void **state)
+TEST(expand_meets_give)
 {
 	struct inlay_inventory *inv = &attached[0];
 	struct inlay_buf *all[101];
 	uint32_t round, k, first = 0;
 	int within = 1;
 
-	(void)state;
 	interleave_possible();
 	more = given(inlay_inventory_size(1));
 	for (round = 0; within; round++) {
@@ -625,14 +612,13 @@ static void expand_meets_give(void **state)
 }
 
 /* After any instruction with which an inventory ties itself to a map or leaves it, another one of the map is destroyed: the map forgets both */
-static void ends_meet(void **state)
+TEST(ends_meet)
 {
 	size_t size = inlay_inventory_size(1);
 	void *memory[2];
 	uint32_t way, i, k;
 	int within;
 
-	(void)state;
 	interleave_possible();
 	memory[0] = given(size);
 	memory[1] = given(size);
@@ -667,11 +653,10 @@ static uint8_t *untouched;
 static size_t untouched_bytes;
 static uint32_t touched, touched_locked;
 
-static void touch(int sig, siginfo_t *info, void *context)
+static void touch(int sig, siginfo_t *info, UNUSED void *context)
 {
 	uintptr_t at = (uintptr_t)info->si_addr;
 
-	(void)context;
 	if (at - (uintptr_t)untouched >= untouched_bytes ||
 	    mprotect((void *)(at & ~(uintptr_t)4095), 4096, PROT_READ | PROT_WRITE)) {
 		signal(sig, SIG_DFL); /* and comes again */
@@ -682,24 +667,21 @@ static void touch(int sig, siginfo_t *info, void *context)
 }
 
 /* No page of new memory is touched for the first time while others wait for the lock */
-static void outside(void **state)
+TEST(outside)
 {
-	struct sigaction action, before;
+	struct sigaction action = {}, before;
 	struct inlay_buf *b[600], *last = NULL;
-	uint32_t i;
 	size_t size;
 
-	(void)state;
 	shared_make(600);
 	must(inlay_inventory_attach(&attached[0], shared));
-	for (i = 0; i < 600; i++)
+	for (uint32_t i = 0; i < 600; i++)
 		must(inlay_inventory_get_by_data(&attached[0], &map, mem, 64, &b[i]));
 	assert_int_equal(give_all(&attached[0], b, 300), 300);
 	size = inlay_inventory_size(3000);
 	untouched_bytes = (size + 4095) / 4096 * 4096;
 	untouched = (uint8_t *)mmap(NULL, untouched_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(untouched != MAP_FAILED);
-	memset(&action, 0, sizeof(action));
 	action.sa_sigaction = touch;
 	action.sa_flags = SA_SIGINFO;
 	touched = touched_locked = 0;
@@ -709,7 +691,7 @@ static void outside(void **state)
 	assert_true(touched >= 3000 / 64);
 	assert_int_equal(touched_locked, 0);
 	assert_int_equal(inlay_inventory_num_free(shared), 3300);
-	for (i = 0; i < 3300; i++) {
+	for (uint32_t i = 0; i < 3300; i++) {
 		struct inlay_buf *x = NULL;
 
 		must(inlay_inventory_get_by_data(&attached[0], &map, mem, 64, &x));
@@ -802,9 +784,8 @@ static void *produce(void *arg)
 	return NULL;
 }
 
-static void producer_consumer(void **state)
+TEST(producer_consumer)
 {
-	(void)state;
 	memset(rings, 0, sizeof(rings));
 	shared_make(4096);
 	run(produce);
@@ -864,20 +845,17 @@ static void *swap(void *arg)
 
 static void market_clear(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < SLOTS; i++) {
+	for (uint32_t i = 0; i < SLOTS; i++) {
 		if (market[i])
 			must(inlay_buf_dec_refcount(market[i], NULL));
 		market[i] = NULL;
 	}
 }
 
-static void anybody(void **state)
+TEST(anybody)
 {
 	uint32_t sizes[] = {4000, 900, 40, 3}, i;
 
-	(void)state;
 	for (i = 0; i < ARRAY(sizes); i++) {
 		memset(owned, 0, sizeof(owned));
 		by_number = true;
@@ -895,10 +873,9 @@ static void anybody(void **state)
 static void *disturb(void *arg)
 {
 	void **pieces = (void **)arg;
-	uint32_t i;
 	size_t size;
 
-	for (i = 0; i < 20; i++) {
+	for (uint32_t i = 0; i < 20; i++) {
 		size = inlay_inventory_size(50);
 		pieces[i] = given(size);
 		expect(!inlay_inventory_expand(shared, pieces[i], size, 50));
@@ -913,13 +890,11 @@ static void *disturb(void *arg)
 	return NULL;
 }
 
-static void disturbed(void **state)
+TEST(disturbed)
 {
 	void *pieces[20];
 	pthread_t t;
-	uint32_t i;
 
-	(void)state;
 	by_number = false;
 	shared_make(100);
 	must(pthread_create(&t, NULL, disturb, pieces));
@@ -927,7 +902,7 @@ static void disturbed(void **state)
 	must(pthread_join(t, NULL));
 	market_clear();
 	shared_free(1100);
-	for (i = 0; i < 20; i++)
+	for (uint32_t i = 0; i < 20; i++)
 		given_free(pieces[i]);
 }
 
@@ -976,9 +951,8 @@ static void *together(void *arg)
 	return NULL;
 }
 
-static void references(void **state)
+TEST(references)
 {
-	(void)state;
 	last_ones = 0;
 	shared_make(2048);
 	run(together);
@@ -998,18 +972,16 @@ static void *give_last(void *arg)
 }
 
 /* A buffer is out for destroy as long as who gives it back to the depot still needs the inventory: here, its lock */
-static void back_last(void **state)
+TEST(back_last)
 {
 	struct inlay_inventory *mag = &attached[0];
 	struct inlay_buf *b[2] = {NULL, NULL};
 	pthread_t t;
-	uint32_t i, k;
 
-	(void)state;
-	for (k = 0; k < 2; k++) {
+	for (uint32_t k = 0; k < 2; k++) {
 		shared_make(100);
 		must(inlay_inventory_attach(mag, shared));
-		for (i = 0; i < 2; i++)
+		for (uint32_t i = 0; i < 2; i++)
 			must(inlay_inventory_get_by_data(mag, &map, mem, 64, &b[i]));
 		if (k)
 			must(inlay_buf_chain_list(b[0], b[1]));
@@ -1021,7 +993,7 @@ static void back_last(void **state)
 		must(pthread_create(&t, NULL, give_last, b[0]));
 		while (!__atomic_load_n(&turn, __ATOMIC_ACQUIRE))
 			sched_yield();
-		for (i = 0; i < 300; i++) {
+		for (uint32_t i = 0; i < 300; i++) {
 			expect(inlay_inventory_num_free(shared) == 99 - k);
 			sched_yield();
 		}
@@ -1033,24 +1005,5 @@ static void back_last(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rules),
-		cmocka_unit_test(seldom),
-		cmocka_unit_test(many_maps),
-		cmocka_unit_test(ties),
-		cmocka_unit_test(stopped_is_stopped),
-		cmocka_unit_test(stop_meets_get),
-		cmocka_unit_test(gives_meet),
-		cmocka_unit_test(count_meets_get),
-		cmocka_unit_test(expand_meets_give),
-		cmocka_unit_test(ends_meet),
-		cmocka_unit_test(outside),
-		cmocka_unit_test(producer_consumer),
-		cmocka_unit_test(anybody),
-		cmocka_unit_test(disturbed),
-		cmocka_unit_test(references),
-		cmocka_unit_test(back_last),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_all(setup, teardown);
 }

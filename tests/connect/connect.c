@@ -93,9 +93,8 @@ static int on_roce(void)
 static struct inlay_connect_record random_record(void)
 {
 	static const uint8_t types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
-	struct inlay_connect_record r;
+	struct inlay_connect_record r = {};
 
-	memset(&r, 0, sizeof(r));
 	r.type = types[rnd_below(3)];
 	r.link = (uint8_t)rnd_below(3);
 	r.mtu = (uint8_t)(1 + rnd_below(5));
@@ -123,9 +122,8 @@ static struct inlay_connect_record random_record(void)
 }
 
 /* A record is what it was after its way over the wire, and its bytes are those that the header's table names */
-static void round_trip(void **state)
+TEST(round_trip)
 {
-	(void)state;
 	for (int i = 0; i < 500; i++) {
 		struct inlay_connect_record in = random_record(), out;
 		uint8_t blob[INLAY_CONNECT_SIZE + 1], want[INLAY_CONNECT_SIZE] = {1};
@@ -168,7 +166,7 @@ static void round_trip(void **state)
 }
 
 /* Each way in which bytes are no record has its sentence */
-static void told_why(void **state)
+TEST(told_why)
 {
 	static const struct {
 		int at;
@@ -198,7 +196,6 @@ static void told_why(void **state)
 	struct inlay_connect_record r, roce, ib, out;
 	uint8_t blob[INLAY_CONNECT_SIZE];
 
-	(void)state;
 	memset(&r, 0, sizeof(r));
 	r.type = IBV_QPT_RC;
 	r.mtu = IBV_MTU_1024;
@@ -246,10 +243,9 @@ static void told_why(void **state)
 
 static struct ibv_gid_entry gid(const char *text, uint32_t type)
 {
-	struct ibv_gid_entry e;
+	struct ibv_gid_entry e = {};
 	unsigned at[8];
 
-	memset(&e, 0, sizeof(e));
 	assert_int_equal(
 		sscanf(text, "%x:%x:%x:%x:%x:%x:%x:%x", at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7), 8);
 	for (int i = 0; i < 8; i++) {
@@ -262,13 +258,12 @@ static struct ibv_gid_entry gid(const char *text, uint32_t type)
 }
 
 /* Of every set of GIDs in every order, the best: each is listed after what it is better than */
-static void choice(void **state)
+TEST(choice)
 {
 	struct ibv_gid_entry all[6];
 	struct inlay_connect_record r;
 	const char *why;
 
-	(void)state;
 	if (!on_roce()) {
 		print_message("# skipped: InfiniBand uses the first GID\n");
 		skip();
@@ -335,9 +330,8 @@ static struct opt kind(enum ibv_qp_type type)
 static struct ibv_qp_attr asked(struct ibv_qp *qp)
 {
 	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr a;
+	struct ibv_qp_attr a = {};
 
-	memset(&a, 0, sizeof(a));
 	must(ibv_query_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU, &init));
 	assert_int_equal(a.qp_state, qp->state);
 	return a;
@@ -362,9 +356,8 @@ static const struct {
 };
 
 /* Defaults and what was chosen, as the device says that it has them; a peer that asks for less, and says nothing of classes */
-static void attributes(void **state)
+TEST(attributes)
 {
-	(void)state;
 	for (size_t t = 0; t < 2 * ARRAY(types); t++) {
 		struct inlay_connect_attr attr = inlay_connect_defaults(), *pass = t & 1 ? &attr : NULL;
 		const enum ibv_qp_type type = types[t / 2];
@@ -375,10 +368,9 @@ static void attributes(void **state)
 		struct ibv_qp_attr a;
 		const char *why = NULL;
 		struct end e;
-		size_t i;
 
 		if (pass) {
-			for (i = 0; i < ARRAY(chosen); i++)
+			for (size_t i = 0; i < ARRAY(chosen); i++)
 				memcpy((uint8_t *)&attr + chosen[i].at, &chosen[i].chosen, chosen[i].bytes);
 			attr.gid_index = on_roce() ? 1 : 0;
 			attr.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
@@ -413,7 +405,7 @@ static void attributes(void **state)
 		must(inlay_connect_rts(e.qp, &here, ud ? NULL : &there, pass, &why));
 		a = asked(e.qp);
 		assert_true(a.qp_state == IBV_QPS_RTS && a.sq_psn == here.psn && !why);
-		for (i = 0; i < ARRAY(chosen) && !ud; i++) {
+		for (size_t i = 0; i < ARRAY(chosen) && !ud; i++) {
 			uint32_t has = 0, want = 0;
 
 			memcpy(&has, (uint8_t *)&a + chosen[i].there, chosen[i].wide);
@@ -433,13 +425,12 @@ static void attributes(void **state)
 }
 
 /* A side that leaves the classes open takes its peer's; one that does not keeps its own */
-static void classes(void **state)
+TEST(classes)
 {
 	struct inlay_connect_record here = random_record(), there;
 	struct inlay_connect_attr attr = inlay_connect_defaults();
 	struct ibv_ah_attr ah;
 
-	(void)state;
 	/* As the header promises them */
 	assert_true(attr.gid_index == -1 && attr.qkey == 0x11111111 && attr.port == 1 && attr.hop_limit == 64 && attr.rd_atomic == 16);
 	assert_int_equal(attr.access, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
@@ -488,14 +479,12 @@ static void message(struct end *from, struct end *to, uint32_t seed)
 }
 
 /* The addresses of datagrams that cannot be; those that can: queue/to.c */
-static void no_address(void **state)
+TEST(no_address)
 {
-	struct inlay_connect_record here, there;
+	struct inlay_connect_record here = {}, there;
 	const char *why = NULL;
 	struct inlay_av av;
 
-	(void)state;
-	memset(&here, 0, sizeof(here));
 	must(inlay_connect_port(&here, dev.ctx, 1, -1, NULL));
 	here.type = IBV_QPT_UD;
 	there = here;
@@ -525,7 +514,7 @@ static void refused(struct ibv_qp *qp, int err, int expected, const char *why, c
 #define DC_KEY 0x1122334455667788u
 
 /* By one line: two queue pairs, or one and itself; a DC initiator */
-static void one_line(void **state)
+TEST(one_line)
 {
 	struct inlay_connect_attr attr = inlay_connect_defaults();
 	struct mlx5dv_qp_init_attr dv;
@@ -533,11 +522,9 @@ static void one_line(void **state)
 	const char *why = NULL;
 	struct end e[2];
 	struct ibv_qp *dci;
-	uint32_t t;
 	int err;
 
-	(void)state;
-	for (t = 0; t < ARRAY(types); t++) {
+	for (uint32_t t = 0; t < ARRAY(types); t++) {
 		const struct opt opt = kind(types[t]);
 
 		end_make(&e[0], &opt);
@@ -559,8 +546,7 @@ static void one_line(void **state)
 			a.cap.max_send_sge = 1;
 			dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
 			dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
-			dci = mlx5dv_create_qp(dev.ctx, &a, &dv);
-			assert_non_null(dci);
+			dci = made(mlx5dv_create_qp(dev.ctx, &a, &dv));
 			attr.sl = 16;
 			err = inlay_connect_dc(NULL, dci, 0, &attr, &why);
 			refused(dci, err, -EINVAL, why, "service level", IBV_QPS_RESET);
@@ -580,7 +566,7 @@ static void one_line(void **state)
 
 /* ---- ECE ---- */
 
-static void ece(void **state)
+TEST(ece)
 {
 	/* here's vendor and options, the peer's; whether the device is told, and what it says then */
 	static const struct {
@@ -596,7 +582,6 @@ static void ece(void **state)
 		{0x1000000, 1, 0, 1, 0, 0}, /* a vendor that no record holds */
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY(cases); i++)
 		for (size_t t = 0; t < ARRAY(types); t++) {
 			struct inlay_connect_attr attr = inlay_connect_defaults();
@@ -646,7 +631,7 @@ static void ece(void **state)
 #define NO_FAKE (enum ibv_mtu)0, IBV_PORT_NOP, IBV_QPT_RC
 
 /* In RESET it stays in RESET */
-static void refused_local(void **state)
+TEST(refused_local)
 {
 	/* One attribute, or what the port or the queue pair is in place of it */
 #define AT(field) offsetof(struct inlay_connect_attr, field), sizeof(((struct inlay_connect_attr *)0)->field)
@@ -682,7 +667,6 @@ static void refused_local(void **state)
 	struct end e;
 	int err;
 
-	(void)state;
 	end_make(&e, &opt);
 	for (size_t i = 0; i < ARRAY(rows); i++) {
 		attr = inlay_connect_defaults();
@@ -714,7 +698,7 @@ static void refused_local(void **state)
 }
 
 /* In INIT it stays in INIT, with the receive that was posted, and can still be connected */
-static void refused_rts(void **state)
+TEST(refused_rts)
 {
 	enum { TYPE, LINK, VERSION, FAMILY, NOBODYS_GID, NO_GID, ANOTHERS, RETRIES, MISSING, STEP, ECE, ANY, ROCE, INFINIBAND };
 	static const struct {
@@ -734,7 +718,6 @@ static void refused_rts(void **state)
 	struct end e[2];
 	int err;
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		end_make(&e[i], &opt);
 		must(inlay_connect_local(&here[i], e[i].qp, NULL, NULL));
@@ -809,14 +792,12 @@ static void refused_rts(void **state)
 }
 
 /* A port that demands a GRH is reached with one */
-static void grh_required(void **state)
+TEST(grh_required)
 {
 	struct inlay_connect_attr attr = inlay_connect_defaults();
-	struct inlay_connect_record a, b;
+	struct inlay_connect_record a = {}, b;
 	struct ibv_ah_attr ah;
 
-	(void)state;
-	memset(&a, 0, sizeof(a));
 	memset(&b, 0, sizeof(b));
 	must(inlay_connect_port(&a, dev.ctx, 1, -1, NULL));
 	fake.port_flags = IBV_QPF_GRH_REQUIRED;
@@ -842,19 +823,5 @@ static int setup(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip),
-		cmocka_unit_test(told_why),
-		cmocka_unit_test(choice),
-		cmocka_unit_test(attributes),
-		cmocka_unit_test(classes),
-		cmocka_unit_test(no_address),
-		cmocka_unit_test(one_line),
-		cmocka_unit_test(ece),
-		cmocka_unit_test(refused_local),
-		cmocka_unit_test(refused_rts),
-		cmocka_unit_test(grh_required),
-	};
-
-	return cmocka_run_group_tests_name("connect", tests, setup, dev_close) || again_with("SOFTDEV_LINK", "ib");
+	return run_all(setup, dev_close) || again_with("SOFTDEV_LINK", "ib");
 }

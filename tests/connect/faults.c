@@ -308,13 +308,11 @@ UNDO(dci_reset, qp_to(s.dci, IBV_QPS_RESET))
 /* A DC target goes up only once, and one that failed is good for nothing */
 static void dct_again(void)
 {
-	struct ibv_qp_init_attr_ex a;
-	struct mlx5dv_qp_init_attr dv;
+	struct ibv_qp_init_attr_ex a = {};
+	struct mlx5dv_qp_init_attr dv = {};
 
 	if (s.dct)
 		must(ibv_destroy_qp(s.dct));
-	memset(&a, 0, sizeof(a));
-	memset(&dv, 0, sizeof(dv));
 	a.qp_type = IBV_QPT_DRIVER;
 	a.send_cq = a.recv_cq = s.ibcq;
 	a.srq = s.ibsrq;
@@ -323,8 +321,7 @@ static void dct_again(void)
 	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
 	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
 	dv.dc_init_attr.dct_access_key = 1;
-	s.dct = mlx5dv_create_qp(dev.ctx, &a, &dv);
-	assert_non_null(s.dct);
+	s.dct = made(mlx5dv_create_qp(dev.ctx, &a, &dv));
 }
 
 static int packet_queue(UNUSED const char **why)
@@ -338,9 +335,8 @@ RUN(rss_create, inlay_rss_create(&s.rss, dev.pd, s.wqs, 3, IBV_RX_HASH_SRC_IPV4 
 UNDO(rss_destroy, must(inlay_rss_destroy(&s.rss, NULL)))
 static int flow_create(UNUSED const char **why)
 {
-	struct inlay_flow_match match;
+	struct inlay_flow_match match = {};
 
-	memset(&match, 0, sizeof(match));
 	match.type = 0x0800;
 	return inlay_flow_create(&s.flow, s.raw, &match, why);
 }
@@ -432,9 +428,8 @@ static int devx_rss(UNUSED const char **why)
 UNDO(devx_rss_destroy, must(inlay_devx_rss_destroy(&s.drss)))
 static int devx_flow(UNUSED const char **why)
 {
-	struct inlay_flow_match match;
+	struct inlay_flow_match match = {};
 
-	memset(&match, 0, sizeof(match));
 	match.type = 0x0800;
 	return inlay_devx_flow_create(&s.dflow, dev.ctx, &s.drss, &match, why);
 }
@@ -508,8 +503,7 @@ static void on_cq(void)
 static void on_qp(void)
 {
 	s.channel = channel_open(false);
-	s.answers = mlx5dv_devx_create_cmd_comp(dev.ctx);
-	assert_non_null(s.answers);
+	s.answers = made(mlx5dv_devx_create_cmd_comp(dev.ctx));
 }
 
 static void on_qp_end(void)
@@ -695,12 +689,9 @@ static void each_call(const struct row *r, bool quiet)
 
 static struct ibv_wq *wq_make(bool strides)
 {
-	struct mlx5dv_wq_init_attr dv;
-	struct ibv_wq_init_attr init;
-	struct ibv_wq *wq;
+	struct mlx5dv_wq_init_attr dv = {};
+	struct ibv_wq_init_attr init = {};
 
-	memset(&dv, 0, sizeof(dv));
-	memset(&init, 0, sizeof(init));
 	init.wq_type = IBV_WQT_RQ;
 	init.max_wr = 4;
 	init.max_sge = 1;
@@ -708,17 +699,13 @@ static struct ibv_wq *wq_make(bool strides)
 	init.cq = s.wqcq;
 	dv.comp_mask = strides ? MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ : 0;
 	dv.striding_rq_attrs = shape;
-	wq = strides ? mlx5dv_create_wq(dev.ctx, &init, &dv) : ibv_create_wq(dev.ctx, &init);
-	assert_non_null(wq);
-	return wq;
+	return made(strides ? mlx5dv_create_wq(dev.ctx, &init, &dv) : ibv_create_wq(dev.ctx, &init));
 }
 
 static struct ibv_srq *srq_make(struct ibv_xrcd *xrcd)
 {
-	struct ibv_srq_init_attr_ex init;
-	struct ibv_srq *srq;
+	struct ibv_srq_init_attr_ex init = {};
 
-	memset(&init, 0, sizeof(init));
 	init.attr.max_wr = 16;
 	init.attr.max_sge = 1;
 	init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | (xrcd ? IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ : 0);
@@ -726,26 +713,19 @@ static struct ibv_srq *srq_make(struct ibv_xrcd *xrcd)
 	init.pd = dev.pd;
 	init.xrcd = xrcd;
 	init.cq = s.ibcq;
-	srq = ibv_create_srq_ex(dev.ctx, &init);
-	assert_non_null(srq);
-	return srq;
+	return made(ibv_create_srq_ex(dev.ctx, &init));
 }
 
 static void verbs_make(void)
 {
-	struct ibv_xrcd_init_attr xrcd;
-	struct ibv_qp_init_attr_ex a;
-	struct mlx5dv_qp_init_attr dv;
-	struct ibv_alloc_dm_attr dm;
+	struct ibv_xrcd_init_attr xrcd = {};
+	struct ibv_qp_init_attr_ex a = {};
+	struct mlx5dv_qp_init_attr dv = {};
+	struct ibv_alloc_dm_attr dm = {};
 	struct ibv_device **list;
 	struct opt opt = usual;
-	uint32_t i;
 
 	memset(&s, 0, sizeof(s));
-	memset(&xrcd, 0, sizeof(xrcd));
-	memset(&a, 0, sizeof(a));
-	memset(&dv, 0, sizeof(dv));
-	memset(&dm, 0, sizeof(dm));
 	opt.cqe = 2047;
 	end_make(&s.a, &opt);
 	end_make(&s.b, &opt);
@@ -755,10 +735,9 @@ static void verbs_make(void)
 	xrcd.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
 	xrcd.fd = -1;
 	xrcd.oflags = O_CREAT;
-	s.xrcd = ibv_open_xrcd(dev.ctx, &xrcd);
-	assert_non_null(s.xrcd);
+	s.xrcd = made(ibv_open_xrcd(dev.ctx, &xrcd));
 	s.xrc = srq_make(s.xrcd);
-	for (i = 0; i < ARRAY(s.wqs); i++)
+	for (uint32_t i = 0; i < ARRAY(s.wqs); i++)
 		s.wqs[i] = wq_make(false);
 	s.strides = wq_make(true);
 	s.rc = qp_make(&opt, s.ibcq, s.ibcq);
@@ -806,17 +785,14 @@ static void verbs_make(void)
 	assert_true(list[0] && list[1]);
 	must(inlay_devx_open(list[1], &s.other));
 	ibv_free_device_list(list);
-	s.other_pd = ibv_alloc_pd(s.other);
-	assert_non_null(s.other_pd);
+	s.other_pd = made(ibv_alloc_pd(s.other));
 	s.region.start = (uintptr_t)s.page;
 	s.region.len = 4096;
 	s.region.access = IBV_ACCESS_LOCAL_WRITE;
 }
 
-static int command(void *plugin, struct inlay_task_cmd *cmd)
+static int command(UNUSED void *plugin, UNUSED struct inlay_task_cmd *cmd)
 {
-	(void)plugin;
-	(void)cmd;
 	return 0;
 }
 
@@ -859,12 +835,10 @@ static void commands_make(void)
 	s.xrqa.tags = 16;
 }
 
-static void every_function(void **state)
+devx_test(every_function)
 {
-	const struct row *r;
 	bool watches;
 
-	(void)state;
 	need_softdev("every kind of object");
 	verbs_make();
 	tasks_make();
@@ -872,7 +846,7 @@ static void every_function(void **state)
 	watches = !monitor_init(NULL); /* a container may forbid it */
 	if (watches)
 		monitor_fini();
-	for (r = rows; r < rows + ARRAY(rows); r++) {
+	for (const struct row *r = rows; r < rows + ARRAY(rows); r++) {
 		if (!strncmp(r->name, "monitor", 7) && !watches)
 			continue;
 		if (r->run) {
@@ -891,11 +865,7 @@ static void every_function(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		devx_test(every_function),
-	};
-
 	if (!rig_here())
 		return 0;
-	return cmocka_run_group_tests_name("faults", tests, rig_open, NULL); /* the end of the process takes what all rows share */
+	return run_all(rig_open, NULL); /* the end of the process takes what all rows share */
 }

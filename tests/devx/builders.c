@@ -30,9 +30,8 @@ static struct {
 static uint64_t bits(const uint8_t *box, uint32_t first, uint32_t n)
 {
 	uint64_t value = 0;
-	uint32_t i;
 
-	for (i = first; i < first + n; i++)
+	for (uint32_t i = first; i < first + n; i++)
 		value = value << 1 | (box[i / 8] >> (7 - i % 8) & 1);
 	return value;
 }
@@ -137,6 +136,8 @@ static int spent(UNUSED void **state)
 	return inlay_devx_cq_destroy(&cq);
 }
 
+#define sent_test(f) TEST_WITH(f, fresh, spent)
+
 /* Fields of the last inbox, each 1 .. 64 bits, at `base` bits in it */
 struct field {
 	uint32_t at, width;
@@ -180,7 +181,7 @@ static struct inlay_devx_mkey_attr key_want(uint32_t access)
 }
 
 /* A QP has the rights that its path gives and its type allows, and no others */
-static void rights_of_queue_pairs(UNUSED void **state)
+sent_test(rights_of_queue_pairs)
 {
 	static const uint32_t types[] = {INLAY_QP_ST_RC, INLAY_QP_ST_UC, INLAY_QP_ST_UD};
 	uint32_t type, which, may;
@@ -211,17 +212,16 @@ static void rights_of_queue_pairs(UNUSED void **state)
 }
 
 /* A DCI is told in INIT2RTR what it may begin; it grants its peers nothing */
-static void rights_of_initiators(UNUSED void **state)
+sent_test(rights_of_initiators)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_qp_attr attr;
 	struct inlay_devx_qp qp;
-	uint32_t which;
 
 	sent(F(RMP_WQ, 0x120, 2, 3) /* record and ring are in memory of the process */);
 	attr = qp_on(INLAY_QP_ST_DCI, cq.cq.cqn, 16, rmp.srqn);
 	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
-	for (which = 0; which < 8; which++) {
+	for (uint32_t which = 0; which < 8; which++) {
 		path.access = subset(which);
 		must(inlay_devx_qp_modify(&qp, INLAY_QP_STATE_INIT, &path, NULL));
 		sent(F(QPC, 0x490, 3, 0));
@@ -233,15 +233,14 @@ static void rights_of_initiators(UNUSED void **state)
 	must(inlay_devx_qp_destroy(&qp));
 }
 
-static void rights_of_targets(UNUSED void **state)
+sent_test(rights_of_targets)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_dct_attr attr;
 	struct inlay_devx_dct dct;
-	uint32_t which;
 
 	attr = dct_want(cq.cq.cqn, rmp.srqn);
-	for (which = 0; which < 8; which++) {
+	for (uint32_t which = 0; which < 8; which++) {
 		path.access = subset(which);
 		path.min_rnr_timer = (uint8_t)(which * 4 + 3);
 		path.mtu = (uint8_t)(1 + which % 5);
@@ -273,7 +272,7 @@ static void rights_of_targets(UNUSED void **state)
 	path.min_rnr_timer = 31;
 	/* The port says what no port has */
 	path.mtu = 0;
-	for (which = 0; which < 2; which++) {
+	for (uint32_t which = 0; which < 2; which++) {
 		mid.active_mtu = which ? 6 : 0x100;
 		mid.boxes = 0;
 		assert_true(inlay_devx_dct_create(&dct, dev.ctx, &attr, &path) == -EINVAL && !mid.boxes && !dct.obj);
@@ -282,7 +281,7 @@ static void rights_of_targets(UNUSED void **state)
 }
 
 /* A QP without a send queue, for rendezvous, and a target on a queue with tag matching */
-static void ends_of_tag_matching(UNUSED void **state)
+sent_test(ends_of_tag_matching)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_query_hca_cap_out cap;
@@ -292,7 +291,6 @@ static void ends_of_tag_matching(UNUSED void **state)
 	struct inlay_devx_srq xrq;
 	struct inlay_devx_dct dct;
 	struct inlay_devx_qp qp;
-	uint32_t rndv;
 
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
 	if (!inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_TAG_MATCHING)) {
@@ -306,7 +304,7 @@ static void ends_of_tag_matching(UNUSED void **state)
 	if (inlay_hca_cap_get(&cap.cap, INLAY_HCA_CAP_RNDV_OFFLOAD_RC))
 		attr.flags |= INLAY_DEVX_SRQ_RNDV;
 	must(inlay_devx_srq_create(&xrq, dev.ctx, &attr));
-	for (rndv = 0; rndv < 2; rndv++) {
+	for (uint32_t rndv = 0; rndv < 2; rndv++) {
 		if (rndv && !(attr.flags & INLAY_DEVX_SRQ_RNDV))
 			continue;
 		qpa = qp_on(INLAY_QP_ST_RC, cq.cq.cqn, 64, xrq.srqn);
@@ -325,17 +323,16 @@ static void ends_of_tag_matching(UNUSED void **state)
 }
 
 /* Of a umem, of other keys, and for UMRs: exactly the rights, and where the bytes are */
-static void rights_of_keys(UNUSED void **state)
+sent_test(rights_of_keys)
 {
 	static const uint32_t pages_[] = {1, 1, 2, 3, 4, 5}, octwords[] = {1, 1, 1, 2, 2, 3};
 	struct inlay_devx_mkey_attr attr = key_want(0), list_attr, umr_attr;
 	struct inlay_devx_mkey key, list;
 	struct ibv_sge sge[2];
 	uint64_t box[128];
-	uint32_t which;
 
 	attr.memory = place_ring(6 * INLAY_DEVX_PAGE);
-	for (which = 0; which < 16; which++) {
+	for (uint32_t which = 0; which < 16; which++) {
 		uint32_t got = which & 8 ? which & 7 : which & 2, n = pages_[which % 6], log = which & 1 ? 12 : 0;
 		uint32_t granted = (got >> 2 & 1) << 4 | (got & 1) << 3 | (got >> 1 & 1) << 2 | (which >> 3) << 1 | 1; /* a, rw, rr, lw, lr */
 
@@ -375,7 +372,7 @@ static void rights_of_keys(UNUSED void **state)
 }
 
 /* Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key without */
-static void relaxed_ordering_where_it_is(UNUSED void **state)
+sent_test(relaxed_ordering_where_it_is)
 {
 	struct inlay_devx_mkey_attr attr = key_want(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 	struct inlay_devx_mkey key, list;
@@ -413,7 +410,7 @@ static void relaxed_ordering_where_it_is(UNUSED void **state)
 }
 
 /* A QP that the device cannot have is refused before it is asked for, and says what is missing */
-static void queue_pairs_beyond_the_device(UNUSED void **state)
+sent_test(queue_pairs_beyond_the_device)
 {
 	static const struct {
 		uint32_t type, flags;
@@ -427,10 +424,9 @@ static void queue_pairs_beyond_the_device(UNUSED void **state)
 	struct inlay_devx_qp_attr attr;
 	struct inlay_devx_uar uar;
 	struct inlay_devx_qp qp;
-	uint32_t i;
 
 	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 16);
-	for (i = 0; i < ARRAY(wants); i++) {
+	for (uint32_t i = 0; i < ARRAY(wants); i++) {
 		attr.type = wants[i].type;
 		attr.flags = wants[i].flags;
 		mid.boxes = 0;
@@ -452,7 +448,7 @@ static void queue_pairs_beyond_the_device(UNUSED void **state)
 }
 
 /* How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of two */
-static void retries_and_timers(UNUSED void **state)
+sent_test(retries_and_timers)
 {
 	struct inlay_connect_record mine;
 	uint32_t i, up, grh, v2 = 0;
@@ -513,7 +509,7 @@ static void retries_and_timers(UNUSED void **state)
 }
 
 /* The smallest of the path's, the port's and the peer's; none that is no MTU */
-static void mtus(UNUSED void **state)
+sent_test(mtus)
 {
 	struct inlay_connect_record peer;
 	uint32_t path, port, there, want;
@@ -545,7 +541,7 @@ static void mtus(UNUSED void **state)
 }
 
 /* A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what goes gives them back */
-static void cqes_are_reserved(UNUSED void **state)
+sent_test(cqes_are_reserved)
 {
 	struct inlay_devx_srq_attr xrqa, rmpa;
 	struct inlay_devx_qp_attr attr;
@@ -553,7 +549,6 @@ static void cqes_are_reserved(UNUSED void **state)
 	struct inlay_devx_qp qp, second;
 	struct inlay_devx_srq xrq, own;
 	char text[INLAY_DEVX_TEXT];
-	uint32_t i;
 
 	cq_open(&scq, 64, 64);
 	cq_open(&rcq, 128, 64);
@@ -565,7 +560,7 @@ static void cqes_are_reserved(UNUSED void **state)
 	assert_true(scq.cq.reserved == 64 && rcq.cq.reserved == 32);
 	mid.boxes = 0;
 	/* No send CQE is left; no receive CQE: the QP that was made goes again. Then the device refuses */
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		attr = qp_want(0, 0, i ? 32 : 16, i == 1 ? 128 : 32);
 		attr.send_cq = i ? &rcq.cq : &scq.cq;
 		attr.recv_cq = &rcq.cq;
@@ -635,29 +630,14 @@ static void call_with_null(void *which)
 }
 
 /* At least one function of each header */
-static void null_is_told_by_its_rule(UNUSED void **state)
+sent_test(null_is_told_by_its_rule)
 {
-	int which;
-
-	for (which = 0; which < 16; which++)
+	for (int which = 0; which < 16; which++)
 		assert_aborts(call_with_null, &which, ": no argument is NULL\n");
 }
 #endif
 
-#define sent_test(f) cmocka_unit_test_setup_teardown(f, fresh, spent)
-
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		sent_test(rights_of_queue_pairs), sent_test(rights_of_initiators), sent_test(rights_of_targets),
-		sent_test(ends_of_tag_matching), sent_test(rights_of_keys), sent_test(relaxed_ordering_where_it_is),
-		sent_test(queue_pairs_beyond_the_device), sent_test(retries_and_timers), sent_test(mtus),
-		sent_test(cqes_are_reserved),
-#if INLAY_CHECKED
-		sent_test(null_is_told_by_its_rule),
-#endif
-	};
-
-	return rig_here() && (cmocka_run_group_tests_name("devx_builders", tests, rig_open, rig_close) ||
-			      again_with("SOFTDEV_LINK", "ib"));
+	return rig_here() && (run_all(rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib"));
 }

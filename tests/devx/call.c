@@ -175,16 +175,14 @@ static void an_inbox(uint8_t in[16], uint16_t opcode, uint16_t op_mod)
 
 /* ---- Tests ---- */
 
-static void short_boxes_are_refused_before_the_kernel_sees_them(UNUSED void **state)
+TEST_WITH(short_boxes_are_refused_before_the_kernel_sees_them, reset, NULL)
 {
 	static const size_t bad[] = {0, 1, 4, 12, 15, 17, 18, 19, 22, 65536, 65540};
 	static uint8_t in[65600], out[65600];
 	struct inlay_devx_error error;
-	size_t i;
-	int way;
 
-	for (way = 0; way < WAYS; way++) {
-		for (i = 0; i < ARRAY(bad); i++) {
+	for (int way = 0; way < WAYS; way++) {
+		for (size_t i = 0; i < ARRAY(bad); i++) {
 			memset(out, 0x5a, sizeof(out));
 			memset(&error, 0xff, sizeof(error));
 			assert_int_equal(send_by(way, in, bad[i], out, 16, &error), -EINVAL);
@@ -198,7 +196,7 @@ static void short_boxes_are_refused_before_the_kernel_sees_them(UNUSED void **st
 	assert_int_equal(inlay_devx_query_cap(&nobody, 1u << 15, (struct inlay_query_hca_cap_out *)(void *)out, &error), -EINVAL);
 	assert_true(error.why && !script.calls);
 	/* The shortest and the longest go through as they are */
-	for (way = 0; way < WAYS; way++) {
+	for (int way = 0; way < WAYS; way++) {
 		must(send_by(way, in, 16, out, 16, NULL));
 		must(send_by(way, in, 65532, out, 65532, NULL));
 		assert_true(script.inlen == 65532 && script.outlen == 65532);
@@ -206,19 +204,17 @@ static void short_boxes_are_refused_before_the_kernel_sees_them(UNUSED void **st
 	assert_int_equal(script.calls, 2 * WAYS);
 }
 
-static void each_status_is_one_errno_under_kernels_of_both_kinds(UNUSED void **state)
+TEST_WITH(each_status_is_one_errno_under_kernels_of_both_kinds, reset, NULL)
 {
 	static const enum kernel kernels[] = {TODAY, OLD};
 	struct inlay_devx_error error;
 	uint8_t in[16], out[32];
-	size_t i, k;
-	int way;
 
 	an_inbox(in, 0x500, 0x1234);
 	script.syndrome = 0xab1c2d3e;
-	for (way = 0; way < WAYS; way++)
-		for (k = 0; k < ARRAY(kernels); k++)
-			for (i = 0; i <= ARRAY(mapping); i++) {
+	for (int way = 0; way < WAYS; way++)
+		for (size_t k = 0; k < ARRAY(kernels); k++)
+			for (size_t i = 0; i <= ARRAY(mapping); i++) {
 				const bool fails = i < ARRAY(mapping), told = fails && kernels[k] == TODAY; /* an old one does not tell */
 				const int err = fails ? -mapping[i].error : 0;
 
@@ -235,7 +231,7 @@ static void each_status_is_one_errno_under_kernels_of_both_kinds(UNUSED void **s
 			}
 }
 
-static void what_the_kernel_refuses_is_its_errno(UNUSED void **state)
+TEST_WITH(what_the_kernel_refuses_is_its_errno, reset, NULL)
 {
 	static const int refusals[][2] = {
 		{EINVAL, -EINVAL}, {EOPNOTSUPP, -EOPNOTSUPP}, {ENOMEM, -ENOMEM}, {ENXIO, -ENXIO}, {EPERM, -EPERM},
@@ -243,13 +239,11 @@ static void what_the_kernel_refuses_is_its_errno(UNUSED void **state)
 	};
 	struct inlay_devx_error error;
 	uint8_t in[16], out[16];
-	size_t i;
-	int way;
 
 	an_inbox(in, 0x802, 0);
 	script.kernel = REFUSES;
-	for (way = 0; way < WAYS; way++)
-		for (i = 0; i < ARRAY(refusals); i++) {
+	for (int way = 0; way < WAYS; way++)
+		for (size_t i = 0; i < ARRAY(refusals); i++) {
 			script.refusal = refusals[i][0];
 			assert_int_equal(send_by(way, in, 16, out, 16, &error), refusals[i][1]);
 			assert_true(error.err == refusals[i][1] && (!error.status || refusals[i][0] == EREMOTEIO));
@@ -263,10 +257,9 @@ static void what_the_kernel_refuses_is_its_errno(UNUSED void **state)
 	assert_true(send_by(1, in, 16, out, 16, &error) == -EINVAL && script.destroyed == 1);
 }
 
-static void texts_of_errors(UNUSED void **state)
+TEST_WITH(texts_of_errors, reset, NULL)
 {
 	char text[INLAY_DEVX_TEXT], *longest = text;
-	unsigned status, cut;
 	struct inlay_devx_error error = {.opcode = 0x500, .status = 0x05, .syndrome = 0x1b2c3d, .err = -EINVAL};
 
 	assert_string_equal(inlay_devx_error_text(&error, text, sizeof(text)),
@@ -282,11 +275,10 @@ static void texts_of_errors(UNUSED void **state)
 	error.op_mod = 0xffff;
 	error.syndrome = 0xffffffff;
 	error.err = -EPROTONOSUPPORT;
-	for (status = 0; status < 256; status++) {
+	for (unsigned status = 0; status < 256; status++) {
 		bool known = status == 0;
-		size_t i;
 
-		for (i = 0; i < ARRAY(mapping) - 2; i++)
+		for (size_t i = 0; i < ARRAY(mapping) - 2; i++)
 			known |= mapping[i].status == status;
 		error.status = (uint8_t)status;
 		inlay_devx_error_text(&error, text, sizeof(text));
@@ -296,7 +288,7 @@ static void texts_of_errors(UNUSED void **state)
 			assert_true(strlen(longest) < sizeof(text) - 1);
 		}
 	}
-	for (cut = 0; cut < 100; cut++) {
+	for (unsigned cut = 0; cut < 100; cut++) {
 		memset(text, 'x', sizeof(text));
 		inlay_devx_error_text(&error, text, cut);
 		assert_true(all_bytes(text + cut, sizeof(text) - cut, 'x'));
@@ -312,7 +304,7 @@ static void put(uint8_t *at, uint32_t value, unsigned bytes)
 		at[bytes] = (uint8_t)value;
 }
 
-static void events_are_taken_apart(UNUSED void **state)
+TEST(events_are_taken_apart)
 {
 	/* Where the number is by type, as the reference has it */
 	static const struct { uint8_t type, at, kind_at; } table[] = {
@@ -322,10 +314,9 @@ static void events_are_taken_apart(UNUSED void **state)
 	};
 	struct inlay_devx_event event;
 	uint8_t eqe[64];
-	size_t i;
 
 	event.cookie = 0x1122334455667788;
-	for (i = 0; i < ARRAY(table); i++) {
+	for (size_t i = 0; i < ARRAY(table); i++) {
 		memset(eqe, 0, sizeof(eqe));
 		eqe[1] = table[i].type;
 		eqe[3] = 9;
@@ -357,17 +348,16 @@ static void events_are_taken_apart(UNUSED void **state)
 
 /* ---- Bytes from outside ---- */
 
-static void any_answer_and_event(UNUSED void **state)
+TEST_WITH(any_answer_and_event, reset, NULL)
 {
 	uint64_t buf[34], wr_id;
 	struct inlay_devx_event event;
 	struct inlay_devx_error error;
 	uint8_t expected[272];
-	size_t len;
 	int err;
 
 	fill(expected, sizeof(expected), 9);
-	for (len = 8; len <= 72; len++) {
+	for (size_t len = 8; len <= 72; len++) {
 		script.outlen = len;
 		memset(&event, 0x33, sizeof(event));
 		must(inlay_devx_event_get(&no_channel, &event));
@@ -376,7 +366,7 @@ static void any_answer_and_event(UNUSED void **state)
 		assert_true(all_bytes((const uint8_t *)&event.eqe + (len - 8), 72 - len, 0));
 	}
 	/* Less than a cookie, which libmlx5 answers with -EINVAL and no errno */
-	for (len = 0; len < 8; len++) {
+	for (size_t len = 0; len < 8; len++) {
 		script.outlen = len;
 		errno = EAGAIN;
 		assert_true(inlay_devx_event_get(&no_channel, &event) == -EIO && all_bytes(&event, sizeof(event), 0));
@@ -385,7 +375,7 @@ static void any_answer_and_event(UNUSED void **state)
 	script.outlen = 8;
 	assert_int_equal(inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error), -EIO);
 	assert_true(!memcmp(&wr_id, expected, 8) && error.status == 0xff && error.err == -EIO);
-	for (len = 24; len <= sizeof(buf); len += 4) {
+	for (size_t len = 24; len <= sizeof(buf); len += 4) {
 		script.outlen = len;
 		memset(buf, 0x44, sizeof(buf));
 		err = inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error);
@@ -404,7 +394,7 @@ static void any_answer_and_event(UNUSED void **state)
 }
 
 /* The software device has no dmabufs: what is asked of libmlx5, and what a caller may rely on */
-static void umems_of_dmabufs(UNUSED void **state)
+TEST_WITH(umems_of_dmabufs, reset, NULL)
 {
 	struct inlay_devx_umem umem;
 
@@ -420,7 +410,7 @@ static void umems_of_dmabufs(UNUSED void **state)
 }
 
 /* What does not fit a field of the device is refused; it does not become another number there */
-static void paths_that_cannot_be(UNUSED void **state)
+TEST_WITH(paths_that_cannot_be, reset, NULL)
 {
 #define OF(type, field, most) {offsetof(struct inlay_##type, field), sizeof(((struct inlay_##type *)0)->field), most}
 	static const struct { size_t at, bytes; uint32_t most; } fields[] = {
@@ -434,13 +424,11 @@ static void paths_that_cannot_be(UNUSED void **state)
 		{offsetof(struct inlay_connect_record, mac) + 3, 3, 0},
 	};
 #undef OF
-	struct inlay_connect_record peer, good;
+	struct inlay_connect_record peer = {}, good;
 	struct inlay_devx_path path;
 	static struct inlay_devx_qp qp;
 	uint32_t value;
-	size_t i;
 
-	memset(&peer, 0, sizeof(peer));
 	qp.obj = some_obj;
 	qp.type = INLAY_QP_ST_RC;
 	qp.ethernet = 1;
@@ -449,7 +437,7 @@ static void paths_that_cannot_be(UNUSED void **state)
 	peer.mac[5] = 1;
 	peer.type = IBV_QPT_RC;
 	good = peer;
-	for (i = 0; i < ARRAY(fields); i++) {
+	for (size_t i = 0; i < ARRAY(fields); i++) {
 		uint8_t *field = (uint8_t *)&path + fields[i].at;
 
 		path = inlay_devx_path_defaults();
@@ -473,7 +461,7 @@ static void paths_that_cannot_be(UNUSED void **state)
 	path.sl = 16;
 	assert_false(inlay_devx_path_ok_(&path, 0));
 	/* What a peer's record says that cannot be, is refused too, and so are numbers that would be cut */
-	for (i = 0; i < ARRAY(records); i++) {
+	for (size_t i = 0; i < ARRAY(records); i++) {
 		peer = good;
 		memcpy((uint8_t *)&peer + records[i].at, &records[i].most, records[i].bytes);
 		script.calls = 0;
@@ -489,15 +477,6 @@ static void paths_that_cannot_be(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(short_boxes_are_refused_before_the_kernel_sees_them, reset),
-		cmocka_unit_test_setup(each_status_is_one_errno_under_kernels_of_both_kinds, reset),
-		cmocka_unit_test_setup(what_the_kernel_refuses_is_its_errno, reset),
-		cmocka_unit_test_setup(texts_of_errors, reset), cmocka_unit_test_setup(any_answer_and_event, reset),
-		cmocka_unit_test_setup(umems_of_dmabufs, reset), cmocka_unit_test_setup(paths_that_cannot_be, reset),
-		cmocka_unit_test(events_are_taken_apart),
-	};
-
 	rnd_seed();
-	return cmocka_run_group_tests_name("devx_call", tests, NULL, NULL);
+	return run_all(NULL, NULL);
 }

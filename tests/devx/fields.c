@@ -16,18 +16,15 @@ static uint64_t bit(const uint8_t *bytes, size_t i)
 static uint64_t model_get(const uint8_t *bytes, uint32_t offset, uint32_t width)
 {
 	uint64_t value = 0;
-	uint32_t i;
 
-	for (i = 0; i < width; i++)
+	for (uint32_t i = 0; i < width; i++)
 		value = value << 1 | bit(bytes, offset + i);
 	return value;
 }
 
 static void model_set(uint8_t *bytes, uint32_t offset, uint32_t width, uint64_t value)
 {
-	uint32_t i;
-
-	for (i = 0; i < width; i++) {
+	for (uint32_t i = 0; i < width; i++) {
 		size_t at = offset + i;
 
 		bytes[at / 8] = (uint8_t)((bytes[at / 8] & ~(0x80 >> at % 8)) | (value >> (width - 1 - i) & 1) << (7 - at % 8));
@@ -66,16 +63,14 @@ static void one(uint32_t offset, uint32_t width)
 	assert_int_equal(inlay_bits_get(real.dword, field), value);
 }
 
-static void every_place(UNUSED void **state)
+TEST(every_place)
 {
-	uint32_t offset, width, times;
-
-	for (times = 0; times < 4; times++) {
-		for (width = 1; width <= 32; width++)
-			for (offset = 0; offset + width <= DWORDS * 32; offset++)
+	for (uint32_t times = 0; times < 4; times++) {
+		for (uint32_t width = 1; width <= 32; width++)
+			for (uint32_t offset = 0; offset + width <= DWORDS * 32; offset++)
 				if (offset / 32 == (offset + width - 1) / 32)
 					one(offset, width);
-		for (offset = 0; offset + 64 <= DWORDS * 32; offset += 32)
+		for (uint32_t offset = 0; offset + 64 <= DWORDS * 32; offset += 32)
 			one(offset, 64);
 	}
 }
@@ -95,11 +90,9 @@ static void set_wide(void *arg)
 	inlay_bits_set(w->dword, w->field, w->value);
 }
 
-static void too_wide(UNUSED void **state)
+TEST(too_wide)
 {
-	uint32_t width;
-
-	for (width = 1; width <= 32; width++) {
+	for (uint32_t width = 1; width <= 32; width++) {
 		uint32_t offset = rnd_below(33 - width);
 		struct wide w = {{0, 0}, 0, 0};
 		uint8_t model[8] = {0};
@@ -119,7 +112,7 @@ static void too_wide(UNUSED void **state)
 }
 
 /* Capabilities counted by hand */
-static void by_hand(UNUSED void **state)
+TEST(by_hand)
 {
 	struct inlay_query_hca_cap_out cap;
 	uint8_t *box = (uint8_t *)&cap;
@@ -139,10 +132,6 @@ static void by_hand(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_place), cmocka_unit_test(too_wide), cmocka_unit_test(by_hand),
-	};
-
 	rnd_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_all(NULL, NULL);
 }

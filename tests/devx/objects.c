@@ -29,7 +29,7 @@ static void *record_at(struct inlay_devx_place place)
 	return inlay_devx_places_(place, 0, place, &ring, &record) ? NULL : record;
 }
 
-static void umems(UNUSED void **state)
+devx_test(umems)
 {
 	/* A umem of this many pages that begins so far behind a page; where a ring of so many bytes may be in it; 0: a record */
 	static const struct { uint64_t pages, begin, page, offset, ring; bool good; } rows[] = {
@@ -41,9 +41,8 @@ static void umems(UNUSED void **state)
 	struct inlay_devx_umem umem, again;
 	struct inlay_devx_place place;
 	const uint8_t *at;
-	size_t i;
 
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (size_t i = 0; i < ARRAY(rows); i++) {
 		uint8_t *memory = rig.memory + rows[i].begin;
 
 		must(inlay_devx_umem_reg(&umem, dev.ctx, memory, rows[i].pages * PAGE, IBV_ACCESS_LOCAL_WRITE, rows[i].page));
@@ -72,7 +71,7 @@ static void umems(UNUSED void **state)
 	must(inlay_devx_umem_dereg(&umem));
 }
 
-static void registers(UNUSED void **state)
+devx_test(registers)
 {
 	struct inlay_devx_uar a, b, nc;
 
@@ -95,15 +94,14 @@ static void registers(UNUSED void **state)
 
 /* ---- Queues ---- */
 
-static void sizes(UNUSED void **state)
+devx_test(sizes)
 {
 	static const struct { uint32_t bbs, wqes, stride; size_t bytes; } rows[] = {
 		{64, 64, 64, 8192}, {64, 0, 0, 4096}, {0, 4, 16, 64}, {0, 2, 16, 0}, {63, 0, 0, 0}, {0, 3, 64, 0}, {65536, 0, 0, 0},
 		{0, 32768, 1024, 1u << 25}, {0, 65536, 64, 0}, {0, 64, 2048, 0}, {0, 64, 48, 0}, {0, 64, 8, 0},
 	};
-	size_t i;
 
-	for (i = 0; i < ARRAY(rows); i++)
+	for (size_t i = 0; i < ARRAY(rows); i++)
 		if (inlay_devx_qp_bytes_(rows[i].bbs, rows[i].wqes, rows[i].stride) != rows[i].bytes)
 			fail_msg("%u %u %u", rows[i].bbs, rows[i].wqes, rows[i].stride);
 }
@@ -150,9 +148,8 @@ static struct inlay_devx_mkey some_key;
 
 static union attr good(enum kind kind)
 {
-	union attr a;
+	union attr a = {};
 
-	memset(&a, 0, sizeof(a));
 	rig.records = 1024;
 	rig.rings = RECORDS + (1u << 20);
 	switch (kind) {
@@ -189,12 +186,11 @@ static void attempt(const struct row *row)
 	struct inlay_devx_path path = path_usual();
 	struct ibv_sge sge[2] = {{0x10000, PAGE, some_key.key}, {0x10000, PAGE, some_key.key}};
 	uint32_t queues = rig.uar.uar.queues, opcode = 0, i;
-	struct inlay_devx_error error;
+	struct inlay_devx_error error = {};
 	union attr a = good(row->kind);
 	bool there = false;
 	int err = 0;
 
-	memset(&error, 0, sizeof(error));
 	for (i = 0; i < 3; i++) {
 		const uint64_t to = row->change[i].to;
 
@@ -225,14 +221,13 @@ static void attempt(const struct row *row)
 		fail_msg("%s: %d, status 0x%x, %s; opcode 0x%x", row->name, err, error.status, error.why ? error.why : "", error.opcode);
 }
 
-static void made_or_refused(UNUSED void **state)
+devx_test(made_or_refused)
 {
 	struct inlay_devx_umem mute, strange = rig.umem, huge = rig.umem;
 	struct inlay_devx_uar other = rig.uar;
 	const uint32_t cqn = 0x5aa5, high = 1u << 24; /* of nothing; a 25th bit */
 	struct inlay_devx_mkey_attr key;
 	struct inlay_devx_psv psv;
-	size_t i;
 
 	cq_open(&some_cq, 64, 64);
 	srq_open(&some_rmp, 16, 0);
@@ -318,7 +313,7 @@ static void made_or_refused(UNUSED void **state)
 		ONE(NO, RQ, rq, record.offset, 1028), ONE(NO, RQ, rq, ring.umem, NULL),
 		ONE(-ENOSPC, 0, RQ, rq, wqes, 64),
 	};
-	for (i = 0; i < ARRAY(rows); i++)
+	for (size_t i = 0; i < ARRAY(rows); i++)
 		attempt(&rows[i]);
 	assert_true(inlay_devx_psv_create(&psv, dev.ctx, high) == -EINVAL && !psv.obj);
 	must(inlay_devx_mkey_destroy(&some_key));
@@ -328,7 +323,7 @@ static void made_or_refused(UNUSED void **state)
 }
 
 /* The MAC that the device tells of its own GID, and that the kernel finds for it, are one */
-static void addresses(UNUSED void **state)
+devx_test(addresses)
 {
 	struct inlay_connect_record mine, found;
 	struct inlay_devx_path path;
@@ -383,7 +378,7 @@ static int move(struct inlay_devx_qp *qp, uint32_t to, const struct inlay_devx_p
 }
 
 /* From each state by each transition, of QPs of each type */
-static void transitions(UNUSED void **state)
+devx_test(transitions)
 {
 	static const uint32_t opcodes[MOVES] = {INLAY_CMD_OP_RST2INIT_QP, INLAY_CMD_OP_INIT2RTR_QP, INLAY_CMD_OP_RTR2RTS_QP,
 						INLAY_CMD_OP_2ERR_QP, INLAY_CMD_OP_2RST_QP};
@@ -445,11 +440,6 @@ static void transitions(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		devx_test(umems), devx_test(registers), devx_test(sizes), devx_test(made_or_refused),
-		devx_test(addresses), devx_test(transitions),
-	};
-
-	return rig_here() && (cmocka_run_group_tests_name("devx_objects", tests, rig_open, rig_close) ||
-			      again_with("SOFTDEV_LINK", "ib") || again_trapped() || again_errno());
+	return rig_here() && (run_all(rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib") ||
+			      again_trapped() || again_errno());
 }

@@ -55,6 +55,8 @@ static int packets_empty(void **state)
 	return rig_empty(state);
 }
 
+#define packets_test(f) TEST_WITH(f, packets_empty, NULL)
+
 static void common_open(void)
 {
 	struct inlay_devx_cq_attr attr;
@@ -65,19 +67,16 @@ static void common_open(void)
 	attr.mini = r.mini;
 	must(inlay_devx_cq_create(&r.cq, dev.ctx, &attr));
 	r.buf = (uint8_t *)pages(ENTRIES * SLOT);
-	r.mr = ibv_reg_mr(dev.pd, r.buf, ENTRIES * SLOT, IBV_ACCESS_LOCAL_WRITE);
-	assert_non_null(r.mr);
+	r.mr = made(ibv_reg_mr(dev.pd, r.buf, ENTRIES * SLOT, IBV_ACCESS_LOCAL_WRITE));
 }
 
 static void common_close(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < MOST; i++) {
+	for (uint32_t i = 0; i < MOST; i++) {
 		must(inlay_devx_flow_destroy(&r.flow[i]));
 		must(inlay_devx_rss_destroy(&r.rss[i]));
 	}
-	for (i = 0; i < MOST; i++) {
+	for (uint32_t i = 0; i < MOST; i++) {
 		must(inlay_devx_rq_destroy(&r.rq[i]));
 		must(inlay_devx_rq_destroy(&r.rq[i]));
 	}
@@ -104,7 +103,6 @@ static void queues_open(uint32_t n, uint32_t flags)
 	struct inlay_devx_srq_attr rmp;
 	struct inlay_devx_rq_attr attr;
 	struct inlay_query_rq_out q;
-	uint32_t i;
 
 	if (flags & OWN) {
 		attr = rq_want(ENTRIES, striding ? 32 : 16, striding ? INLAY_DEVX_RQ_STRIDING : INLAY_DEVX_RQ_STRIP_VLAN);
@@ -123,7 +121,7 @@ static void queues_open(uint32_t n, uint32_t flags)
 	rmp.cq = &r.cq.cq;
 	must(inlay_devx_srq_create(&r.rmp, dev.ctx, &rmp));
 	attr = (struct inlay_devx_rq_attr){.cq = &r.cq.cq, .rmpn = r.rmp.srqn, .flags = INLAY_DEVX_RQ_SHARED};
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		attr.user_index = 0x5a0000 + i;
 		must(inlay_devx_rq_create(&r.rq[i], dev.ctx, &attr));
 	}
@@ -135,10 +133,9 @@ static void queues_open(uint32_t n, uint32_t flags)
 /* All for macs[i] goes to RQ number i */
 static void lead(uint32_t i)
 {
-	struct inlay_flow_match m;
+	struct inlay_flow_match m = {};
 
 	must(inlay_devx_rss_create(&r.rss[i], dev.ctx, &r.rq[i].rqn, 1, 0));
-	memset(&m, 0, sizeof(m));
 	memcpy(m.mac, macs[i], 6);
 	m.tag = TAG;
 	must(inlay_devx_flow_create(&r.flow[i], dev.ctx, &r.rss[i], &m, NULL));
@@ -243,7 +240,7 @@ static uint32_t take_packet(uint32_t flags, uint32_t i)
  * rqs        on the queue; of more than 2 RSS decides, else the MAC
  * zip, mini  of the CQ
  */
-static void traffic(UNUSED void **state)
+packets_test(traffic)
 {
 	enum { LINKED, CYCLIC, STRIDING, Z = INLAY_DEVX_CQ_COMPRESSED, E = INLAY_DEVX_CQ_ENHANCED };
 	static const struct {
@@ -315,7 +312,7 @@ static void traffic(UNUSED void **state)
 }
 
 /* A queue stops at a packet that is too long, and starts again */
-static void stops(UNUSED void **state)
+packets_test(stops)
 {
 	struct inlay_devx_rq_attr attr;
 	const struct mlx5_cqe64 *cqe;
@@ -355,7 +352,7 @@ static void stops(UNUSED void **state)
 
 /* ---- Rules ---- */
 
-static void rules(UNUSED void **state)
+packets_test(rules)
 {
 	uint32_t round, i, taken = 0, passed = 0;
 	struct inlay_devx_rq_attr attr;
@@ -400,7 +397,7 @@ static void rules(UNUSED void **state)
 }
 
 /* What cannot be, and leaves nothing behind */
-static void refused(UNUSED void **state)
+packets_test(refused)
 {
 	static const struct inlay_flow_match bad[] = {
 		{{0}, 0, 0, 6, {0}, {0}, 0, 0, 0, 0, 0},          /* TCP, but of which IP? */
@@ -421,7 +418,7 @@ static void refused(UNUSED void **state)
 		{1, 0xfffffe, IBV_RX_HASH_SRC_IPV4, INLAY_CMD_OP_CREATE_RQT}, {1, 0xfffffe, 0, INLAY_CMD_OP_CREATE_TIR},
 	};
 	struct inlay_devx_rq_attr good, attr;
-	struct inlay_flow_match all;
+	struct inlay_flow_match all = {};
 	const char *why;
 	uint32_t i, n;
 
@@ -443,7 +440,6 @@ static void refused(UNUSED void **state)
 			fail_msg("spread %u: opcode 0x%x", i, r.rss[0].error.opcode);
 	}
 	assert_true(!r.rss[0].obj && !r.rss[0].table && !r.rss[0].domain);
-	memset(&all, 0, sizeof(all));
 	assert_int_equal(inlay_devx_flow_create(&r.flow[0], dev.ctx, &r.rss[0], &all, &why), -EINVAL);
 	must(inlay_devx_rss_create(&r.rss[0], dev.ctx, &r.rq[0].rqn, 1, IBV_RX_HASH_SRC_IPV4));
 	for (i = 0; i < ARRAY(bad); i++) {
@@ -455,13 +451,7 @@ static void refused(UNUSED void **state)
 	common_close();
 }
 
-#define packets_test(f) cmocka_unit_test_setup(f, packets_empty)
-
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		packets_test(traffic), packets_test(stops), packets_test(rules), packets_test(refused),
-	};
-
-	return rig_here() && cmocka_run_group_tests_name("devx_packets", tests, packets_open, packets_close);
+	return rig_here() && run_all(packets_open, packets_close);
 }

@@ -9,7 +9,7 @@
 
 /* ---- All operations ---- */
 
-static void pairs(UNUSED void **state)
+devx_test(pairs)
 {
 	static const struct { const char *name; struct how a, b; } rows[] = {
 		{"two by commands", {.verbs = false}, {.verbs = false}},
@@ -23,23 +23,22 @@ static void pairs(UNUSED void **state)
 	};
 	static const enum op uc[] = {OP_WRITE_IMM, OP_SEND_IMM, OP_SEND_INLINE};
 	static struct side a, b;
-	size_t i, j;
 
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (size_t i = 0; i < ARRAY(rows); i++) {
 		print_message("# %s\n", rows[i].name);
 		rig_empty(NULL);
 		sides_make(&a, &rows[i].a, &b, &rows[i].b);
 		if (rows[i].a.type != INLAY_QP_ST_UC)
 			exercise(&a, &b, 80);
 		else /* completes when it is gone: what has arrived is looked at */
-			for (j = 0; j < 30; j++)
+			for (size_t j = 0; j < 30; j++)
 				operate(j & 1 ? &a : &b, j & 1 ? &b : &a, uc[rnd_below(ARRAY(uc))], rnd_below(100), (uint32_t)j + 1);
 		sides_free(&a, &b);
 	}
 }
 
 /* A CQ of which each completion is written over the one before: what a transport does that looks at the counter only */
-static void collapsed(UNUSED void **state)
+devx_test(collapsed)
 {
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_cq_attr attr;
@@ -75,7 +74,7 @@ static void collapsed(UNUSED void **state)
 }
 
 /* Receives out of order: completions come in the order of the messages, and say which WQE; half the ring is posted at a time */
-static void out_of_order(UNUSED void **state)
+devx_test(out_of_order)
 {
 	static const struct how how = {.wqes = 32, .flags = INLAY_DEVX_QP_OOO};
 	uint32_t i, posted = 0, early = 0;
@@ -128,7 +127,7 @@ static uint8_t use(struct side *a, struct side *b, int way, uint64_t addr, uint3
 }
 
 /* A key of a umem, and two of its pieces: as lkey and as rkey, across the pieces and a byte too far. Their bits: builders.c */
-static void keys(UNUSED void **state)
+devx_test(keys)
 {
 	enum { PAGE = INLAY_DEVX_PAGE };
 	const uint64_t addr = UINT64_MAX - 3 * PAGE + 1, list_at = 0x7777000123;
@@ -137,7 +136,6 @@ static void keys(UNUSED void **state)
 	struct ibv_sge sge[2];
 	uint64_t box[128];
 	uint8_t *memory;
-	uint32_t i, way;
 	const uint32_t access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	struct inlay_devx_mkey_attr attr = {addr, 3 * PAGE - 1, place_ring(3 * PAGE), rig.pdn, access, 0, 0x77, {0, 0, 0}};
 
@@ -147,18 +145,18 @@ static void keys(UNUSED void **state)
 	/* In other orders: bytes PAGE .. 2 * PAGE, then 0 .. PAGE; of any length, and of a page each */
 	sge[0] = (struct ibv_sge){addr + PAGE, PAGE, key[0].key};
 	sge[1] = (struct ibv_sge){addr, PAGE, key[0].key};
-	for (i = 1; i < 3; i++) {
+	for (uint32_t i = 1; i < 3; i++) {
 		attr.addr = list_at;
 		attr.len = 2 * PAGE;
 		attr.log_entity = i == 2 ? 12 : 0;
 		must(inlay_devx_mkey_create_list(&key[i], dev.ctx, &attr, sge, 2, box, sizeof(box)));
 	}
 	sides_make(&a, &plain, &b, &plain);
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		const uint64_t start = i ? list_at : addr, len = i ? 2 * PAGE : 3 * PAGE - 1;
 		const uint64_t at = PAGE - 50; /* of the key: across a page, and across both pieces */
 
-		for (way = 0; way < 4; way++) {
+		for (uint32_t way = 0; way < 4; way++) {
 			uint8_t *far = way < 2 ? b.buf : a.buf, bytes[100], *low = memory + (i ? 2 * PAGE - 50 : at), *high = memory + (i ? 0 : PAGE);
 			const bool out = way == 0 || way == 3; /* of the key */
 
@@ -176,7 +174,7 @@ static void keys(UNUSED void **state)
 	}
 	assert_int_equal(inlay_devx_umem_dereg(&rig.umem), -EBUSY);
 	sides_free(&a, &b);
-	for (i = 3; i--;) {
+	for (uint32_t i = 3; i--;) {
 		must(inlay_devx_mkey_destroy(&key[i]));
 		must(inlay_devx_mkey_destroy(&key[i]));
 	}
@@ -185,7 +183,7 @@ static void keys(UNUSED void **state)
 /* ---- What the device says ---- */
 
 /* A ring begins as it was before its first completion; what a device without stride indices compresses for a striding queue */
-static void cq_as_it_was_made(UNUSED void **state)
+devx_test(cq_as_it_was_made)
 {
 	struct inlay_devx_cq_attr attr;
 	struct inlay_query_cq_out c;
@@ -230,11 +228,6 @@ static void cq_as_it_was_made(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		devx_test(pairs), devx_test(collapsed), devx_test(out_of_order), devx_test(keys),
-		devx_test(cq_as_it_was_made),
-	};
-
-	return rig_here() && (cmocka_run_group_tests_name("devx_queues", tests, rig_open, rig_close) ||
-			      again_with("SOFTDEV_LINK", "ib") || again_with("SOFTDEV_MANUAL", "1") || again_trapped());
+	return rig_here() && (run_all(rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib") ||
+			      again_with("SOFTDEV_MANUAL", "1") || again_trapped());
 }

@@ -104,14 +104,13 @@ UNUSED static struct mlx5dv_devx_event_channel *channel_open(bool bare)
 {
 	struct mlx5dv_devx_event_channel *channel;
 
-	channel = mlx5dv_devx_create_event_channel(dev.ctx, (enum mlx5dv_devx_create_event_channel_flags)(
-		bare ? MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA : 0));
-	assert_non_null(channel);
+	channel = made(mlx5dv_devx_create_event_channel(dev.ctx, (enum mlx5dv_devx_create_event_channel_flags)(
+		bare ? MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA : 0)));
 	must(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK));
 	return channel;
 }
 
-#define devx_test(f) cmocka_unit_test_setup(f, rig_empty)
+#define devx_test(f) TEST_WITH(f, rig_empty, NULL)
 
 /* The whole program once more under a kernel that keeps a refused command's outbox to itself */
 UNUSED static int again_errno(void)
@@ -324,8 +323,7 @@ UNUSED static void side_make(struct side *s, const struct how *how)
 	s->rq = &s->qp.rq;
 	s->qpn = s->qp.qpn;
 	s->buf = (uint8_t *)pages(BYTES);
-	s->mr = ibv_reg_mr(dev.pd, s->buf, BYTES, ALL_ACCESS);
-	assert_non_null(s->mr);
+	s->mr = made(ibv_reg_mr(dev.pd, s->buf, BYTES, ALL_ACCESS));
 }
 
 UNUSED static void side_free(struct side *s)

@@ -108,13 +108,11 @@ static void users_make(const struct how *first, const struct how *second)
 
 static void users_free(void)
 {
-	uint32_t u;
-
-	for (u = 0; u < USERS; u++)
+	for (uint32_t u = 0; u < USERS; u++)
 		sides_free(&froms[u], &tos[u]);
 }
 
-static void rmps(UNUSED void **state)
+devx_test(rmps)
 {
 	static const struct {
 		uint32_t flags, entries, rounds;
@@ -122,9 +120,8 @@ static void rmps(UNUSED void **state)
 	struct inlay_query_rmp_out out;
 	struct inlay_devx_srq rmp;
 	struct how how;
-	size_t i;
 
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (size_t i = 0; i < ARRAY(rows); i++) {
 		rig_empty(NULL);
 		srq_open(&rmp, rows[i].entries, rows[i].flags);
 		assert_int_equal(!rmp.srq.cnt, rows[i].flags == INLAY_DEVX_SRQ_CYCLIC);
@@ -179,20 +176,19 @@ static uint32_t armed_at(struct inlay_devx_srq *rmp)
 	return (uint32_t)inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_LWM);
 }
 
-static void limit(UNUSED void **state)
+devx_test(limit)
 {
 	const uint64_t cookie = 0xfeedfacecafe;
 	struct mlx5dv_devx_event_channel *channel;
 	struct inlay_devx_srq rmp;
 	struct how how = plain;
-	uint32_t i;
 
 	srq_open(&rmp, 32, INLAY_DEVX_SRQ_CYCLIC);
 	how.srqn = rmp.srqn;
 	pool_open(&rmp.srq);
 	sides_make(&froms[0], &plain, &tos[0], &how);
 	channel = listen_to(rmp.obj, INLAY_EVENT_SRQ_RQ_LIMIT, cookie);
-	for (i = 0; i < 20; i++)
+	for (uint32_t i = 0; i < 20; i++)
 		must(pool_give());
 	inlay_srq_ring(&rmp.srq);
 	assert_true(inlay_devx_srq_arm(&rmp, 32) == -EINVAL && inlay_devx_srq_arm(&rmp, 65536) == -EINVAL);
@@ -201,7 +197,7 @@ static void limit(UNUSED void **state)
 	must(inlay_devx_srq_arm(&rmp, 15));
 	assert_int_equal(armed_at(&rmp), 15);
 	/* 19, 18, ... 14 are left: the sixth message makes it fewer than 15 */
-	for (i = 0; i < 6; i++) {
+	for (uint32_t i = 0; i < 6; i++) {
 		no_event(channel);
 		fill(froms[0].buf, 1 + i, i);
 		must(inlay_post_send_inline(froms[0].sq, froms[0].buf, 1 + i, INLAY_SIGNALED | INLAY_RING));
@@ -221,20 +217,19 @@ static void limit(UNUSED void **state)
 
 /* ---- Completions, and answers that come later ---- */
 
-static void completions(UNUSED void **state)
+devx_test(completions)
 {
 	uint16_t comp = INLAY_EVENT_COMP;
 	struct mlx5dv_devx_event_channel *full, *bare;
 	struct inlay_devx_event event;
 	static struct side a, b;
-	uint32_t i;
 
 	sides_make(&a, &plain, &b, &plain);
 	full = listen_to(a.scq.obj, INLAY_EVENT_COMP, 0x1111);
 	bare = channel_open(true);
 	must(inlay_devx_subscribe(bare, a.scq.obj, &comp, 1, 0x2222));
 	/* Nothing is told of a CQ that is not armed */
-	for (i = 0; i < 6; i++) {
+	for (uint32_t i = 0; i < 6; i++) {
 		if (i % 2)
 			must(inlay_cq_arm(a.cq, 0));
 		no_event(full);
@@ -257,7 +252,7 @@ static void completions(UNUSED void **state)
 }
 
 /* A query answered later: it takes a buffer that holds the answer, and comes once */
-static void answered_later(UNUSED void **state)
+devx_test(answered_later)
 {
 	struct mlx5dv_devx_cmd_comp *answers = mlx5dv_devx_create_cmd_comp(dev.ctx);
 	static uint16_t many[17]; /* completions */
@@ -267,13 +262,12 @@ static void answered_later(UNUSED void **state)
 	struct inlay_devx_cq cq;
 	struct inlay_cmd_in in;
 	uint64_t wr_id, buf[64];
-	size_t len;
 
 	assert_non_null(answers);
 	must(fcntl(answers->fd, F_SETFL, fcntl(answers->fd, F_GETFL) | O_NONBLOCK));
 	cq_open(&cq, 32, 128);
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_QUERY_CQ, cq.cq.cqn);
-	for (len = 0; len < 16; len += 5) {
+	for (size_t len = 0; len < 16; len += 5) {
 		assert_int_equal(inlay_devx_query_async(cq.obj, &in, len, 0x110, 1, answers), -EINVAL);
 		assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), len, 1, answers), -EINVAL);
 	}
@@ -303,7 +297,7 @@ static void answered_later(UNUSED void **state)
 
 /* ---- Tag matching ---- */
 
-static void xrq(UNUSED void **state)
+devx_test(xrq)
 {
 	struct mlx5dv_devx_event_channel *channel;
 	struct inlay_query_hca_cap_out cap;
@@ -393,7 +387,7 @@ static void dci_done(uint32_t d, uint8_t syndrome)
 	inlay_cq_advance(&scq.cq, 1);
 }
 
-static void dynamic(UNUSED void **state)
+devx_test(dynamic)
 {
 	struct inlay_devx_dct dct[TARGETS];
 	struct inlay_devx_cq rcq[TARGETS];
@@ -420,8 +414,7 @@ static void dynamic(UNUSED void **state)
 	cq_open(&scq, 64, 64);
 	srq_open(&rmp, 64, 0);
 	pool_open(&rmp.srq);
-	mr = ibv_reg_mr(dev.pd, buf, sizeof(buf), ALL_ACCESS);
-	assert_non_null(mr);
+	mr = made(ibv_reg_mr(dev.pd, buf, sizeof(buf), ALL_ACCESS));
 	attr = (struct inlay_devx_dct_attr){.pdn = rig.pdn, .srqn = rmp.srqn};
 	for (t = 0; t < TARGETS; t++) {
 		cq_open(&rcq[t], 64, t ? 128 : 64);
@@ -516,11 +509,6 @@ static void dynamic(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		devx_test(rmps), devx_test(limit), devx_test(completions), devx_test(answered_later), devx_test(xrq),
-		devx_test(dynamic),
-	};
-
-	return rig_here() && (cmocka_run_group_tests_name("devx_shared", tests, rig_open, rig_close) ||
-			      again_with("SOFTDEV_LINK", "ib") || again_with("SOFTDEV_MANUAL", "1") || again_trapped());
+	return rig_here() && (run_all(rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib") ||
+			      again_with("SOFTDEV_MANUAL", "1") || again_trapped());
 }

@@ -50,7 +50,7 @@ static uint64_t be64_at(const uint8_t *p)
 }
 
 /* Word by word what the sources above write */
-static void bytes(UNUSED void **state)
+devx_test(bytes)
 {
 	static uint8_t ring[64 * 64] __attribute__((aligned(4096))), reg[4096] __attribute__((aligned(4096)));
 	struct ibv_sge a = {0x1122334455667788, 4096, 0xabcd}, b = {0x99aabbccddeeff00, 4096, 0xef01}, c = {0x7777777777777740, 64, 0x23};
@@ -105,7 +105,7 @@ static void bytes(UNUSED void **state)
 /* ---- queues that wait for each other ---- */
 
 /* The chain of the manual: a message is answered by the device, as often as it was armed */
-static void chain(UNUSED void **state)
+devx_test(chain)
 {
 	struct side master, asker, slave;
 	const struct how how = {.flags = INLAY_DEVX_QP_CD_SLAVE};
@@ -162,8 +162,5 @@ static void chain(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {devx_test(bytes), devx_test(chain)};
-
-	return rig_here() && (cmocka_run_group_tests_name("sync", tests, rig_open, rig_close) ||
-			      again_with("SOFTDEV_MANUAL", "1") || again_trapped());
+	return rig_here() && (run_all(rig_open, rig_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped());
 }

@@ -173,9 +173,8 @@ static ssize_t go(enum way way, enum fi_datatype t, enum fi_op op, size_t n, siz
 	struct fi_ioc r[2] = {{result, split}, {result + split * size, n - split}};
 	struct fi_rma_ioc there = {at, n, key};
 	struct fid_ep *ep = pair.a.ep;
-	struct fi_msg_atomic m;
+	struct fi_msg_atomic m = {};
 
-	memset(&m, 0, sizeof(m));
 	m.msg_iov = v;
 	m.iov_count = 2;
 	m.addr = pair.to_b;
@@ -204,10 +203,9 @@ static ssize_t go(enum way way, enum fi_datatype t, enum fi_op op, size_t n, siz
 static void wait_for(unsigned t, size_t n)
 {
 	const size_t size = types[t].size;
-	size_t i;
 
 	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
-	for (i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		wait_polling(same(load(t, spot + i * size), load(t, expected + i * size)));
 }
 
@@ -217,12 +215,11 @@ static void one(enum way way, enum fi_datatype t, enum fi_op op, size_t n)
 	struct value o, v, c;
 	uint8_t *old = expected + BYTES;
 	struct done *d;
-	size_t i;
 
 	spot = theirs + (spots++ & 7) * (BYTES / 8);
 	memset(spot, 0xa5, BYTES / 8);
 	memset(result, 0x5a, BYTES);
-	for (i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		o = some(t);
 		v = some(t);
 		c = rnd() % 2 ? o : some(t);
@@ -242,7 +239,7 @@ static void one(enum way way, enum fi_datatype t, enum fi_op op, size_t n)
 	}
 	if (way <= INJECT && way != ATOMICMSG)
 		wait_for(t, n);
-	for (i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		if (!same(load(t, spot + i * size), load(t, expected + i * size)))
 			fail_msg("way %d, type %d, op %d: element %zu of %zu is wrong", way, t, op, i, n);
 		if (way >= FETCH && !same(load(t, result + i * size), load(t, old + i * size)))
@@ -253,7 +250,7 @@ static void one(enum way way, enum fi_datatype t, enum fi_op op, size_t n)
 	assert_true(all_bytes(result + (way >= FETCH ? n * size : 0), 64, 0x5a));
 }
 
-static void test_all(UNUSED void **state)
+TEST(test_all)
 {
 	static const uint64_t flags[] = {0, FI_FETCH_ATOMIC, FI_COMPARE_ATOMIC};
 	int i, kinds[3] = {0, 0, 0};
@@ -284,19 +281,18 @@ static void test_all(UNUSED void **state)
 }
 
 /* Types of 8 and 4 bytes are the device's, whatever the operation: the peer need not make progress. */
-static void test_alone(UNUSED void **state)
+TEST(test_alone)
 {
 	static const enum fi_op ops[] = {FI_SUM, FI_PROD, FI_BOR, FI_BAND, FI_BXOR, FI_ATOMIC_WRITE, FI_CSWAP, FI_MSWAP};
-	unsigned t, i, k;
 
-	for (t = FI_INT8; t <= FI_UINT64; t++)
-		for (i = 0; i < ARRAY(ops); i++) {
+	for (unsigned t = FI_INT8; t <= FI_UINT64; t++)
+		for (unsigned i = 0; i < ARRAY(ops); i++) {
 			const bool native = types[t].size == 8 || types[t].size == 4;
 			double end = now() + DEADLINE;
 
 			spot = theirs;
 			must(again(go(ops[i] >= FI_CSWAP ? COMPARE : FETCH, (enum fi_datatype)t, ops[i], 3, 1)));
-			for (k = 0; (native ? now() < end : k < 100) && pair.a.first == pair.a.last; k++, step())
+			for (unsigned k = 0; (native ? now() < end : k < 100) && pair.a.first == pair.a.last; k++, step())
 				poll_side(&pair.a);
 			assert_int_equal(pair.a.last - pair.a.first, native);
 			good(&pair.a, &context);
@@ -304,12 +300,11 @@ static void test_alone(UNUSED void **state)
 }
 
 /* The peer refuses what it must: wrong keys, memory that is not there or not to be written, odd addresses */
-static void test_refused(UNUSED void **state)
+TEST(test_refused)
 {
 	const uint64_t end = (uintptr_t)theirs + BYTES, key = fi_mr_key(mr);
 	uint16_t v = 1, old = 0;
 	struct fid_mr *readable;
-	size_t i;
 
 	must(fi_mr_reg(pair.b.domain, theirs, BYTES, FI_REMOTE_READ, 0, 0, 0, &readable, NULL));
 	const struct {
@@ -320,7 +315,7 @@ static void test_refused(UNUSED void **state)
 		    {end - 4, fi_mr_key(readable), FI_SUM, FI_EACCES}, {end - 5, key, FI_SUM, FI_EINVAL},
 		    {end - 4, fi_mr_key(readable), FI_ATOMIC_READ, 0}};
 
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (size_t i = 0; i < ARRAY(rows); i++) {
 		must(again(fi_fetch_atomic(pair.a.ep, rows[i].op == FI_SUM ? &v : NULL, 1, NULL, &old, NULL, pair.to_b,
 					   rows[i].at, rows[i].key, FI_UINT16, rows[i].op, &context)));
 		bad(&pair.a, &context, rows[i].err);
@@ -328,9 +323,8 @@ static void test_refused(UNUSED void **state)
 	must(fi_close(&readable->fid));
 }
 
-static int set_up(void **state)
+static int set_up(UNUSED void **state)
 {
-	(void)state;
 	pair_open(FI_RMA | FI_ATOMIC | FI_MSG, 0);
 	theirs = (uint8_t *)pages(BYTES);
 	expected = (uint8_t *)pages(2 * BYTES);
@@ -338,9 +332,8 @@ static int set_up(void **state)
 	return 0;
 }
 
-static int close_all(void **state)
+static int close_all(UNUSED void **state)
 {
-	(void)state;
 	must(fi_close(&mr->fid));
 	pair_close();
 	free(theirs);
@@ -350,12 +343,6 @@ static int close_all(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all),
-		cmocka_unit_test(test_alone),
-		cmocka_unit_test(test_refused),
-	};
-
 	use_provider();
-	return cmocka_run_group_tests(tests, set_up, close_all);
+	return run_all(set_up, close_all);
 }

@@ -23,12 +23,10 @@ static char c;
 static void open_both(bool selective)
 {
 	const uint64_t caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
-	struct fi_cntr_attr attr;
-	int i;
+	struct fi_cntr_attr attr = {};
 
-	memset(&attr, 0, sizeof(attr));
 	side_make(a, info_for(hints_for(caps)), selective ? FI_SELECTIVE_COMPLETION : 0, FI_WAIT_NONE);
-	for (i = 0; i < KINDS; i++) {
+	for (int i = 0; i < KINDS; i++) {
 		must(fi_cntr_open(a->domain, &attr, &counters[i], NULL));
 		must(fi_ep_bind(a->ep, &counters[i]->fid, kinds[i]));
 	}
@@ -54,9 +52,8 @@ static void close_both(void)
 static void are(uint64_t sends, uint64_t recvs, uint64_t reads, uint64_t writes)
 {
 	const uint64_t want[KINDS] = {sends, recvs, reads, writes};
-	int i;
 
-	for (i = 0; i < KINDS; i++) {
+	for (int i = 0; i < KINDS; i++) {
 		wait_polling(fi_cntr_read(counters[i]) >= want[i]);
 		must(fi_cntr_wait(counters[i], want[i], 0));
 		assert_int_equal(fi_cntr_read(counters[i]), want[i]);
@@ -70,10 +67,9 @@ static void counting(bool selective)
 	static const size_t sizes[] = {0, 8, 100, 5000, 100000};
 	const uint64_t to = (uintptr_t)memory;
 	uint64_t sends = 0, recvs = 0, reads = 0, writes = 0, old, value = 1;
-	size_t i;
 
 	open_both(selective);
-	for (i = 0; i < 5; i++) {
+	for (size_t i = 0; i < 5; i++) {
 		must(again(fi_trecv(b->ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, in)));
 		must(again(fi_tsend(a->ep, out, sizes[i], NULL, pair.to_b, 1, &c)));
 		good(b, in);
@@ -83,7 +79,7 @@ static void counting(bool selective)
 		good(b, out);
 		are(sends, ++recvs, reads, writes);
 	}
-	for (i = 0; i < 4; i++) {
+	for (size_t i = 0; i < 4; i++) {
 		const size_t len = sizes[i] % 4096;
 
 		must(again(fi_recv(b->ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, in)));
@@ -104,7 +100,7 @@ static void counting(bool selective)
 	wait_polling(a->last - a->first >= (selective ? 0 : 5 + 5 + 4 + 8));
 	poll_all();
 	assert_int_equal(a->last - a->first, selective ? 0 : 5 + 5 + 4 + 8);
-	for (i = a->first; i != a->last; i++)
+	for (size_t i = a->first; i != a->last; i++)
 		assert_int_equal(a->log[i % LOG].err.err, 0);
 	if (selective) {
 		must(again(tsend_flags(a, pair.to_b, out, 8, 3, in, FI_COMPLETION)));
@@ -127,7 +123,7 @@ static void test_counting(UNUSED void **state)
 static void test_values(UNUSED void **state)
 {
 	struct fid_cntr *n;
-	struct fi_cntr_attr attr;
+	struct fi_cntr_attr attr = {};
 
 	open_both(false);
 	n = counters[SEND];
@@ -140,7 +136,6 @@ static void test_values(UNUSED void **state)
 	must(fi_cntr_adderr(n, 2));
 	assert_int_equal(fi_cntr_readerr(n), 4);
 	must(fi_cntr_seterr(n, 0));
-	memset(&attr, 0, sizeof(attr));
 	attr.wait_obj = FI_WAIT_FD;
 	assert_int_equal(fi_cntr_open(a->domain, &attr, &n, NULL), -FI_ENOSYS);
 	close_both();
@@ -176,9 +171,8 @@ static void *answer(void *arg)
 {
 	struct fi_cq_tagged_entry e;
 	uint64_t n = 0, sent;
-	int i;
 
-	for (i = 0; i < ROUNDS; i++) {
+	for (int i = 0; i < ROUNDS; i++) {
 		must((int)fi_trecv(b->ep, &n, sizeof(n), NULL, pair.to_a, 7, 0, &n));
 		assert_int_equal((int)fi_cq_sread(b->cq, &e, 1, NULL, -1), 1);
 		assert_ptr_equal(e.op_context, &n);
@@ -220,7 +214,6 @@ static void test_waits(void **state)
 	uint64_t n = 1, back = 0;
 	pthread_t thread;
 	ssize_t r;
-	int i;
 
 	pair_open_as(0, 0, FI_THREAD_SAFE, kind);
 	assert_int_equal(fi_cq_sread(a->cq, &e, 1, NULL, 0), -FI_EAGAIN);
@@ -229,7 +222,7 @@ static void test_waits(void **state)
 		must(fi_control(&a->cq->fid, FI_GETWAIT, &p.fd));
 	asleep = 0;
 	assert_int_equal(pthread_create(&thread, NULL, answer, NULL), 0);
-	for (i = 0; i < ROUNDS; i++, n = back + 10) {
+	for (int i = 0; i < ROUNDS; i++, n = back + 10) {
 		must((int)fi_trecv(a->ep, &back, sizeof(back), NULL, pair.to_b, 7, 0, NULL));
 		while ((r = fi_tsend(a->ep, &n, sizeof(n), NULL, pair.to_b, 7, NULL)) == -FI_EAGAIN)
 			fi_cq_sread(a->cq, &e, 1, NULL, 1);
@@ -265,7 +258,7 @@ static void test_signal(UNUSED void **state)
 static void test_no_waiting(UNUSED void **state)
 {
 	struct fi_cq_tagged_entry e;
-	struct fi_cq_attr attr;
+	struct fi_cq_attr attr = {};
 	struct fid_cq *cq;
 	struct fid *fid;
 	int fd;
@@ -276,7 +269,6 @@ static void test_no_waiting(UNUSED void **state)
 	assert_int_equal(fi_cq_signal(a->cq), -FI_ENOSYS);
 	assert_int_equal(fi_control(fid, FI_GETWAIT, &fd), -FI_ENOSYS);
 	assert_int_equal(fi_trywait(a->fabric, &fid, 1), -FI_EINVAL);
-	memset(&attr, 0, sizeof(attr));
 	attr.wait_obj = FI_WAIT_MUTEX_COND;
 	assert_int_equal(fi_cq_open(a->domain, &attr, &cq, NULL), -FI_ENOSYS);
 	pair_close();

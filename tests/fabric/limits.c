@@ -53,7 +53,7 @@ static size_t comes(uint64_t tag, uint32_t number)
 /* ---- Full ---- */
 
 /* More than the ring holds, of every protocol, while the receiver does not look: then all of it arrives in order. */
-static void test_full_ring(UNUSED void **state)
+CASE(test_full_ring)
 {
 	static const size_t lens[] = {8, 100, 1000, EAGER};
 	uint32_t i, k, sent, refused;
@@ -82,13 +82,11 @@ static void test_full_ring(UNUSED void **state)
 }
 
 /* A post refused with -FI_EAGAIN makes progress: whoever only tries again, and reads no queue, gets through. */
-static void test_refused(UNUSED void **state)
+CASE(test_refused)
 {
-	uint32_t i;
-
 	pair_open(CAPS, 0);
 	looks(&pair.a, false);
-	for (i = 0; i < MANY; i++)
+	for (uint32_t i = 0; i < MANY; i++)
 		must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 1)));
 	looks(&pair.a, true);
 	nothing(); /* all has come: closing would wait for it */
@@ -96,13 +94,12 @@ static void test_refused(UNUSED void **state)
 }
 
 /* So does asking for an error that there is not: OpenSHMEM's mt_membar does nothing else, for ever. */
-static void test_readerr(UNUSED void **state)
+CASE(test_readerr)
 {
-	struct fi_cq_err_entry e;
+	struct fi_cq_err_entry e = {};
 	size_t i;
 
 	open_connected();
-	memset(&e, 0, sizeof(e));
 	looks(&pair.b, false);
 	must(fi_trecv(pair.b.ep, in[0], LARGE, NULL, pair.to_a, 1, 0, &there));
 	must(again(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here)));
@@ -122,14 +119,13 @@ static void large(uint32_t n, uint32_t ways, bool early)
 	static int sends[2][64], recvs[2][64];
 	struct side *const s[] = {&pair.a, &pair.b};
 	const size_t len = LARGE / ways;
-	uint32_t i, k, turn;
 
 	pair_open(CAPS, 0);
 	memset(in, 0, sizeof(in));
 	fill(out, len, n);
-	for (turn = 0; turn < 2; turn++)
-		for (i = 0; i < n; i++)
-			for (k = 0; k < ways; k++) {
+	for (uint32_t turn = 0; turn < 2; turn++)
+		for (uint32_t i = 0; i < n; i++)
+			for (uint32_t k = 0; k < ways; k++) {
 				const fi_addr_t to = k ? pair.to_a : pair.to_b, from = k ? pair.to_b : pair.to_a;
 
 				/* Each of its own memory, if registrations are to be used up */
@@ -140,8 +136,8 @@ static void large(uint32_t n, uint32_t ways, bool early)
 					must(fi_trecv(s[!k]->ep, in[ways > 1 ? 16 * k + i : i], len, NULL, from, i, 0,
 						      &recvs[k][i]));
 			}
-	for (i = 0; i < n; i++)
-		for (k = 0; k < ways; k++) {
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < ways; k++) {
 			good(s[k], &sends[k][i]);
 			good(s[!k], &recvs[k][i]);
 			if (ways == 1)
@@ -150,7 +146,7 @@ static void large(uint32_t n, uint32_t ways, bool early)
 	pair_close();
 }
 
-static void test_many_large(UNUSED void **state)
+CASE(test_many_large)
 {
 	large(64, 1, false);
 	large(64, 1, true);
@@ -172,7 +168,7 @@ static int watches(void)
 }
 
 /* munmap hung while a forked child lived, which had a userfaultfd of the closed domain. */
-static void test_fork(UNUSED void **state)
+CASE(test_fork)
 {
 	int status;
 	pid_t pid;
@@ -193,16 +189,14 @@ static void test_fork(UNUSED void **state)
 }
 
 /* Out of memory for messages that nobody has asked for: they wait, and do not block the completions of sends. */
-static void test_no_memory(UNUSED void **state)
+CASE(test_no_memory)
 {
-	uint32_t i, round;
-
 	need_softdev("failing set-up calls");
 	open_connected();
 	/* Often enough to notice an entry that does not come back */
-	for (round = 0; round < 6; round++) {
+	for (uint32_t round = 0; round < 6; round++) {
 		must(softdev_fault("setup=ENOMEM@*"));
-		for (i = 0; i < UNEXPECTED; i++) {
+		for (uint32_t i = 0; i < UNEXPECTED; i++) {
 			memcpy(in[1], &i, sizeof(i));
 			must(again(fi_tsend(pair.a.ep, in[1], i % 3 ? 1000 : 8, NULL, pair.to_b, 2, &here)));
 			good(&pair.a, &here);
@@ -210,7 +204,7 @@ static void test_no_memory(UNUSED void **state)
 		must(again(fi_tsend(pair.b.ep, out, 8, NULL, pair.to_a, 1, &there)));
 		good(&pair.b, &there);
 		must(softdev_fault(NULL));
-		for (i = 0; i < UNEXPECTED; i++)
+		for (uint32_t i = 0; i < UNEXPECTED; i++)
 			comes(2, i);
 	}
 	pair_close();
@@ -220,7 +214,7 @@ static void test_no_memory(UNUSED void **state)
  * Messages that nobody asks for, until the buffers are used up: then the sender is refused, memory grows no more, what b
  * itself sends and writes completes, and all of them are still there. FLOOD: at least so many.
  */
-static void test_flood(UNUSED void **state)
+CASE(test_flood)
 {
 	const char *flood = getenv("FLOOD");
 	const uint32_t least = flood ? (uint32_t)atoi(flood) : 4095 * BUFFERS + 1;
@@ -264,20 +258,19 @@ static void test_flood(UNUSED void **state)
 }
 
 /* Completions that nobody reads are kept, more than the queue had room for at first. */
-static void test_unread(UNUSED void **state)
+CASE(test_unread)
 {
 	struct fi_cq_tagged_entry e;
-	uint32_t i;
 
 	pair_open(CAPS, 0);
-	for (i = 0; i < MANY; i++)
+	for (uint32_t i = 0; i < MANY; i++)
 		must(fi_trecv(pair.b.ep, in[0], 8, NULL, FI_ADDR_UNSPEC, i, 0, &contexts[i]));
-	for (i = 0; i < MANY; i++) {
+	for (uint32_t i = 0; i < MANY; i++) {
 		must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, i)));
 		if (i % 500 == 0)
 			fi_cq_read(pair.b.cq, &e, 0); /* drives it, and takes nothing */
 	}
-	for (i = 0; i < MANY; i++)
+	for (uint32_t i = 0; i < MANY; i++)
 		assert_ptr_equal(next(&pair.b)->e.op_context, &contexts[i]);
 	must(fi_trecv(pair.b.ep, in[0], 8, NULL, FI_ADDR_UNSPEC, 1, 0, &here));
 	must(fi_cancel(&pair.b.ep->fid, &here));
@@ -289,10 +282,8 @@ static struct side hub, spoke[2 * PEERS];
 
 static void hub_open(void)
 {
-	uint32_t i;
-
 	side_open(&hub, info_for(hints_for(CAPS | FI_TAGGED)), 0);
-	for (i = 0; i < ARRAY(spoke); i++) {
+	for (uint32_t i = 0; i < ARRAY(spoke); i++) {
 		side_open(&spoke[i], info_for(hints_for(CAPS | FI_TAGGED)), 0);
 		insert(&spoke[i], hub.name);
 	}
@@ -309,7 +300,7 @@ static void hub_close(uint32_t first)
  * More peers than may be sent to at a time: all are reached. While as many as may be take no messages, another one waits, and
  * nothing is lost.
  */
-static void test_peers(UNUSED void **state)
+CASE(test_peers)
 {
 	uint32_t i, k, refused, sent[PEERS], all = 0;
 	fi_addr_t to[ARRAY(spoke)];
@@ -348,7 +339,7 @@ static void test_peers(UNUSED void **state)
 }
 
 /* 64 peers, or as many as TURNS says, each with a queue pair, where only PEERS may be sent to at a time: they take turns. */
-static void test_turns(UNUSED void **state)
+CASE(test_turns)
 {
 	const uint32_t n = getenv("TURNS") ? (uint32_t)atoi(getenv("TURNS")) : 64;
 	struct fid_ep **eps = (struct fid_ep **)calloc(n, sizeof(*eps));
@@ -391,19 +382,15 @@ static void test_turns(UNUSED void **state)
 /* It is not reached, however often it asks. */
 static void waits(struct side *s)
 {
-	uint32_t i;
-
-	for (i = 0; i < 500; i++, poll_all())
+	for (uint32_t i = 0; i < 500; i++, poll_all())
 		assert_int_equal(fi_tinject(s->ep, out, 8, 0, PING), -FI_EAGAIN);
 }
 
 /* Strangers connect until there are as many as the settings say; whom the address vector has is no stranger. */
-static void test_strangers(UNUSED void **state)
+CASE(test_strangers)
 {
-	uint32_t i;
-
 	hub_open();
-	for (i = 0; i < PEERS; i++)
+	for (uint32_t i = 0; i < PEERS; i++)
 		through(&spoke[i], 0, &hub, FI_ADDR_UNSPEC);
 	waits(&spoke[PEERS]);
 	insert(&hub, spoke[PEERS].name);
@@ -432,7 +419,7 @@ static int try_open(const struct fi_info *info)
 }
 
 /* Each set-up call of opening and of connecting: what fails says so, and a later try may succeed. */
-static void test_setup_fails(UNUSED void **state)
+CASE(test_setup_fails)
 {
 	struct fi_info *info = info_for(hints_for(CAPS));
 	int n, err, failures = 0;
@@ -467,10 +454,8 @@ static void test_setup_fails(UNUSED void **state)
 }
 
 /* Memory that cannot be registered: the send says so, or the receive does, and its sender is told that it is over. */
-static void test_registration_fails(UNUSED void **state)
+CASE(test_registration_fails)
 {
-	int i;
-
 	need_softdev("failing set-up calls");
 	open_connected();
 	fill(out, LARGE, 1);
@@ -478,7 +463,7 @@ static void test_registration_fails(UNUSED void **state)
 	assert_int_equal(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here), -FI_EINVAL);
 	must(softdev_fault(NULL));
 	nothing();
-	for (i = 0; i < 2; i++) { /* the second time the device is in a better mood */
+	for (int i = 0; i < 2; i++) { /* the second time the device is in a better mood */
 		must(again(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here)));
 		must(softdev_fault(i ? NULL : "setup=EINVAL@*"));
 		must(fi_trecv(pair.b.ep, in[1], LARGE, NULL, pair.to_a, 1, 0, &there));
@@ -491,18 +476,17 @@ static void test_registration_fails(UNUSED void **state)
 }
 
 /* Memory that the application has registered and names: nothing else is registered. */
-static void test_given(UNUSED void **state)
+CASE(test_given)
 {
 	struct fid_mr *from, *to;
 	void *desc;
-	int i;
 
 	need_softdev("failing set-up calls");
 	open_connected();
 	must(fi_mr_reg(pair.a.domain, out, LARGE, FI_SEND, 0, 0, 0, &from, NULL));
 	must(fi_mr_reg(pair.b.domain, in[1], LARGE, FI_RECV, 0, 0, 0, &to, NULL));
 	must(softdev_fault("setup=EINVAL@*"));
-	for (i = 0; i < 6; i++) {
+	for (int i = 0; i < 6; i++) {
 		struct iovec source = {out, LARGE}, target = {in[1], LARGE};
 
 		fill(out, LARGE, (uint32_t)i);
@@ -534,7 +518,7 @@ static void test_given(UNUSED void **state)
  * FI_DELIVERY_COMPLETE of a write: it completes when a second message, which reads from what was written, is over. Short
  * ones end where the registration does.
  */
-static void test_delivery(UNUSED void **state)
+CASE(test_delivery)
 {
 	static const struct { size_t len; uint64_t flags; } rows[] = {{8, 0}, {8, FI_INJECT}, {1000, FI_INJECT}, {1000, 0}, {LARGE, 0}};
 	static uint8_t page[4096] __attribute__((aligned(4096)));
@@ -543,15 +527,14 @@ static void test_delivery(UNUSED void **state)
 	struct fi_rma_iov to;
 	struct iovec from;
 	struct fid_mr *mr;
-	uint32_t i, fails;
 
 	need_softdev("failing messages");
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (uint32_t i = 0; i < ARRAY(rows); i++) {
 		pair_open(CAPS | FI_RMA, 0);
 		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
 		target = rows[i].len == LARGE ? in[1] : page + sizeof(page) - rows[i].len;
 		must(fi_mr_reg(pair.b.domain, target, rows[i].len, FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
-		for (fails = 0; fails < 2; fails++) {
+		for (uint32_t fails = 0; fails < 2; fails++) {
 			memset(&m, 0, sizeof(m));
 			memset(target, 0, rows[i].len);
 			fill(out, rows[i].len, i + fails);
@@ -576,25 +559,24 @@ static void test_delivery(UNUSED void **state)
 }
 
 /* Messages with wrong bits: in headers, handles, addresses and hellos. What comes of it is open, but it ends. */
-static void test_corrupt(UNUSED void **state)
+CASE(test_corrupt)
 {
 	static const size_t lens[] = {0, 1, 8, 40, 150, 1000, EAGER, 4 * EAGER};
-	uint32_t round, i;
 
 	need_softdev("corrupting messages");
-	for (round = 0; round < 8; round++) {
+	for (uint32_t round = 0; round < 8; round++) {
 		pair_open(CAPS, 0);
 		if (round & 1)
 			through(&pair.a, pair.to_b, &pair.b, pair.to_a);
 		must(softdev_fault(round & 2 ? "corrupt@*" : "corrupt@/3"));
-		for (i = 0; i < 64; i++) {
+		for (uint32_t i = 0; i < 64; i++) {
 			tsend_flags(&pair.a, pair.to_b, out, lens[i % ARRAY(lens)], i % 5, &contexts[i],
 				    i & 8 ? FI_DELIVERY_COMPLETE : i & 16 ? FI_REMOTE_CQ_DATA : 0);
 			fi_trecv(pair.b.ep, in[i], LARGE, NULL, i & 32 ? pair.to_a : FI_ADDR_UNSPEC, i % 5, 0, &there);
 			fi_recv(pair.b.ep, in[i], LARGE, NULL, FI_ADDR_UNSPEC, &there);
 			poll_all();
 		}
-		for (i = 0; i < 200; i++)
+		for (uint32_t i = 0; i < 200; i++)
 			poll_all();
 		must(softdev_fault(NULL));
 		pair_close();
@@ -606,13 +588,12 @@ static void test_corrupt(UNUSED void **state)
 /* ---- What is offered, and what is not ---- */
 
 /* Each row asks for something that no endpoint has, but for the last */
-static void test_info(UNUSED void **state)
+CASE(test_info)
 {
 	static uint8_t addr[NAME + 1];
 	struct fi_info *info, *hints;
-	unsigned i;
 
-	for (i = 0; i < 22; i++) {
+	for (unsigned i = 0; i < 22; i++) {
 		hints = hints_for(i == 0 ? FI_MULTICAST : CAPS);
 		hints->ep_attr->type = i == 1 ? FI_EP_MSG : i == 2 ? FI_EP_DGRAM : FI_EP_RDM;
 		hints->tx_attr->inject_size = i == 3 ? 1 << 20 : 0;
@@ -643,7 +624,7 @@ static void test_info(UNUSED void **state)
 }
 
 /* Modes of registration: who does not know those needed for remote memory gets the rest, who asks for it nothing */
-static void test_modes(UNUSED void **state)
+CASE(test_modes)
 {
 	static const int all = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 	const struct {
@@ -669,7 +650,7 @@ static void test_modes(UNUSED void **state)
 }
 
 /* Source and destination: a node must be this host, any service will do; what an answer says is good as a hint. */
-static void test_addresses_asked(UNUSED void **state)
+CASE(test_addresses_asked)
 {
 	static const struct {
 		const char *node, *service;
@@ -680,9 +661,8 @@ static void test_addresses_asked(UNUSED void **state)
 		    {"192.0.2.1", "9228", FI_SOURCE, -FI_ENODATA}, {"127.0.0.1", "9228", 0, -FI_ENODATA},
 		    {NULL, "9228", 0, -FI_ENODATA}};
 	struct fi_info *info, *hints = hints_for(CAPS), *again;
-	unsigned i;
 
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (unsigned i = 0; i < ARRAY(rows); i++) {
 		info = NULL;
 		if (fi_getinfo(VERSION, rows[i].node, rows[i].service, rows[i].flags, hints, &info) != rows[i].result)
 			fail_msg("row %u", i);
@@ -711,7 +691,7 @@ static void test_addresses_asked(UNUSED void **state)
 }
 
 /* The device, which outlives the fi_info that it was copied from */
-static void test_nic(UNUSED void **state)
+CASE(test_nic)
 {
 	struct fi_info *info = info_for(hints_for(CAPS)), *copy = fi_dupinfo(info);
 	const struct fid_nic *nic;
@@ -739,24 +719,23 @@ static void test_nic(UNUSED void **state)
 /* ---- Promises of the attributes, kept to the brim ---- */
 
 /* As many short messages as tx_attr says, whatever was sent before, with nobody looking */
-static void test_tx_size(UNUSED void **state)
+CASE(test_tx_size)
 {
 	const uint32_t size = 64;
-	uint32_t i, before;
 
 	open_connected();
 	assert_int_equal(pair.a.info->tx_attr->size, size);
-	for (before = 0; before < 40; before++) {
-		for (i = 0; i < before; i++)
+	for (uint32_t before = 0; before < 40; before++) {
+		for (uint32_t i = 0; i < before; i++)
 			must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 1)));
-		for (i = 0; i < size; i++)
+		for (uint32_t i = 0; i < size; i++)
 			must(fi_tsend(pair.a.ep, out, 32, NULL, pair.to_b, 2, &contexts[i]));
-		for (i = 0; i < size; i++) {
+		for (uint32_t i = 0; i < size; i++) {
 			good(&pair.a, &contexts[i]);
 			must(fi_trecv(pair.b.ep, in[0], 44, NULL, pair.to_a, 2, 0, &there));
 			good(&pair.b, &there);
 		}
-		for (i = 0; i < before; i++) {
+		for (uint32_t i = 0; i < before; i++) {
 			must(fi_trecv(pair.b.ep, in[0], 44, NULL, pair.to_a, 1, 0, &there));
 			good(&pair.b, &there);
 		}
@@ -765,7 +744,7 @@ static void test_tx_size(UNUSED void **state)
 }
 
 /* As many receives as rx_attr says */
-static void test_rx_size(UNUSED void **state)
+CASE(test_rx_size)
 {
 	size_t i, size;
 
@@ -779,10 +758,10 @@ static void test_rx_size(UNUSED void **state)
 }
 
 /* The longest messages and injects, in as many pieces as are allowed, and no byte more; nobody reads the longest. */
-static void test_sizes(UNUSED void **state)
+CASE(test_sizes)
 {
 	struct iovec v[4], w[4];
-	struct fi_msg_tagged m;
+	struct fi_msg_tagged m = {};
 	struct fi_rma_iov to = {0, 0, 0};
 	struct fi_msg_rma r;
 	struct fid_mr *mr;
@@ -797,7 +776,6 @@ static void test_sizes(UNUSED void **state)
 	inject = pair.a.info->tx_attr->inject_size;
 	max = pair.a.info->ep_attr->max_msg_size;
 	part = max / 4;
-	memset(&m, 0, sizeof(m));
 	memset(&r, 0, sizeof(r));
 	m.msg_iov = r.msg_iov = v;
 	m.iov_count = r.iov_count = 4;
@@ -850,7 +828,7 @@ static void test_sizes(UNUSED void **state)
 }
 
 /* Bits of tags: all of them where nothing else is matched; with MPICH's there are fewer senders, but not too few */
-static void test_tag_format(UNUSED void **state)
+CASE(test_tag_format)
 {
 	static const struct {
 		uint64_t caps, asked, format;
@@ -858,9 +836,8 @@ static void test_tag_format(UNUSED void **state)
 		    {FI_TAGGED | FI_DIRECTED_RECV, UINT64_MAX >> 9, 0xaaaaaaaaaaaaaaaa >> 9},
 		    {FI_TAGGED | FI_DIRECTED_RECV, UINT64_MAX >> 7, 0}};
 	struct fi_info *info, *hints;
-	unsigned i;
 
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (unsigned i = 0; i < ARRAY(rows); i++) {
 		hints = hints_for(rows[i].caps);
 		hints->ep_attr->mem_tag_format = rows[i].asked;
 		info = NULL;
@@ -882,9 +859,8 @@ static void wide(uint64_t caps, uint64_t format, uint64_t tag)
 	struct fi_info *hints;
 	fi_addr_t to_b, from_c;
 	struct done *d;
-	unsigned i;
 
-	for (i = 0; i < ARRAY(open); i++) {
+	for (unsigned i = 0; i < ARRAY(open); i++) {
 		hints = hints_for(FI_TAGGED | FI_SOURCE | caps);
 		hints->ep_attr->mem_tag_format = format;
 		side_open(open[i], info_for(hints), 0);
@@ -907,13 +883,13 @@ static void wide(uint64_t caps, uint64_t format, uint64_t tag)
 	pair_close();
 }
 
-static void test_wide_tags(UNUSED void **state)
+CASE(test_wide_tags)
 {
 	wide(0, 0, 1ull << 63 | 5);
 	wide(FI_DIRECTED_RECV, UINT64_MAX >> 9, 1ull << 54 | 5);
 }
 
-static void test_addresses(UNUSED void **state)
+CASE(test_addresses)
 {
 	uint8_t name[2 * NAME];
 	fi_addr_t addr[3];
@@ -948,7 +924,7 @@ static void test_addresses(UNUSED void **state)
 }
 
 /* What is not offered says so, and can be called. */
-static void test_missing(UNUSED void **state)
+CASE(test_missing)
 {
 	union {
 		struct fid_domain *domain;
@@ -1000,18 +976,10 @@ static void test_missing(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		T(test_full_ring), T(test_refused), T(test_readerr), T(test_many_large), T(test_fork),
-		T(test_no_memory), T(test_flood), T(test_unread), T(test_peers), T(test_turns), T(test_strangers), T(test_setup_fails),
-		T(test_registration_fails), T(test_given), T(test_delivery),
-		T(test_corrupt), T(test_info), T(test_modes), T(test_addresses_asked), T(test_nic), T(test_tx_size), T(test_rx_size),
-		T(test_sizes), T(test_tag_format), T(test_wide_tags), T(test_addresses), T(test_missing),
-	};
-
 	use_provider();
 	setenv("FI_INLAY_PEERS", "4", 1);
 	setenv("FI_INLAY_RECEIVES", "100", 1);
 	setenv("FI_INLAY_CACHE_REGIONS", "8", 1);
 	setenv("FI_INLAY_BUFFERS", getenv("FLOOD") ? "4096" : "8", 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_all(NULL, NULL);
 }

@@ -16,14 +16,13 @@ static struct fid_mr *mr, *local;
 static char here, there;
 
 /* Nothing of it has happened */
-static void test_refused(UNUSED void **state)
+TEST(test_refused)
 {
 	const uint64_t at = (uintptr_t)theirs, key = fi_mr_key(mr);
 	struct iovec v[5] = {{ours, 1}, {ours, 1}, {ours, 1}, {ours, 1}, {ours, 1}};
 	struct fid_ep *a = pair.a.ep, *b = pair.b.ep;
 	const fi_addr_t to = pair.to_b, none = 77;
 	struct fid_mr *other;
-	size_t i;
 	const struct {
 		const char *what;
 		ssize_t is, expected;
@@ -42,14 +41,14 @@ static void test_refused(UNUSED void **state)
 		{"a domain in use", fi_close(&pair.a.domain->fid), -FI_EBUSY},
 	};
 
-	for (i = 0; i < ARRAY(rows); i++)
+	for (size_t i = 0; i < ARRAY(rows); i++)
 		if (rows[i].is != rows[i].expected)
 			fail_msg("%s: %zd", rows[i].what, rows[i].is);
 	nothing();
 }
 
 /* What a send's completion waits for: at once, the peer's device, the peer, the receive. */
-static void test_levels(UNUSED void **state)
+TEST(test_levels)
 {
 	static const struct {
 		uint64_t level;
@@ -58,10 +57,9 @@ static void test_levels(UNUSED void **state)
 		    {FI_DELIVERY_COMPLETE, false, true}, {FI_MATCH_COMPLETE, false, false}};
 	static const size_t lens[] = {0, 8, 100, 4000};
 	struct fi_cq_tagged_entry e;
-	size_t i, k;
 
-	for (i = 0; i < ARRAY(rows); i++)
-		for (k = 0; k < ARRAY(lens); k++) {
+	for (size_t i = 0; i < ARRAY(rows); i++)
+		for (size_t k = 0; k < ARRAY(lens); k++) {
 			fill(ours, lens[k], 7);
 			must(again(tsend_flags(&pair.a, pair.to_b, ours, lens[k], TAG, &here, rows[i].level)));
 			if (rows[i].before_progress) {
@@ -83,13 +81,12 @@ static void test_levels(UNUSED void **state)
 }
 
 /* Buffers that are unmapped and come back at the same address: no stale registration is used. */
-static void test_unmapped(UNUSED void **state)
+TEST(test_unmapped)
 {
 	const size_t len = 1 << 18;
 	uint8_t *from = NULL, *to = NULL;
-	uint32_t i;
 
-	for (i = 0; i < 12; i++) {
+	for (uint32_t i = 0; i < 12; i++) {
 		const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (from ? MAP_FIXED : 0);
 
 		from = (uint8_t *)mmap(from, len, PROT_READ | PROT_WRITE, flags, -1, 0);
@@ -115,34 +112,32 @@ static void test_unmapped(UNUSED void **state)
 }
 
 /* More writes at a time than a ring has room for */
-static void test_many(UNUSED void **state)
+TEST(test_many)
 {
 	static char contexts[700];
-	unsigned i;
 
-	for (i = 0; i < 700; i++) {
+	for (unsigned i = 0; i < 700; i++) {
 		ours[i] = (uint8_t)rnd();
 		must(again(fi_write(pair.a.ep, ours + i, 1, i & 1 ? NULL : fi_mr_desc(local), pair.to_b,
 				    (uintptr_t)theirs + i, fi_mr_key(mr), &contexts[i])));
 	}
-	for (i = 0; i < 700; i++)
+	for (unsigned i = 0; i < 700; i++)
 		good(&pair.a, &contexts[i]);
 	assert_memory_equal(ours, theirs, 700);
 }
 
 /* A fenced write is not begun before a large message to the same peer has been read. */
-static void test_fence(UNUSED void **state)
+TEST(test_fence)
 {
 	const struct fi_rma_iov to = {(uintptr_t)theirs, 8, fi_mr_key(mr)};
 	struct iovec iov = {ours, 8};
 	struct fi_msg_rma m = {&iov, NULL, 1, pair.to_b, &to, 1, &here, 0};
 	char large;
-	int i;
 
 	memset(theirs, 0xa5, 8);
 	memset(ours, 0x5a, 2 * EAGER);
 	must(again(fi_tsend(pair.a.ep, ours, 2 * EAGER, NULL, pair.to_b, 1, &large)));
-	for (i = 0; i < 100; i++) {
+	for (int i = 0; i < 100; i++) {
 		assert_int_equal(fi_writemsg(pair.a.ep, &m, FI_FENCE), -FI_EAGAIN);
 		poll_all();
 	}
@@ -156,7 +151,7 @@ static void test_fence(UNUSED void **state)
 }
 
 /* Memory that may be read only, and what lies beyond it: the connection fails, and says why. Last of all */
-static void test_key(UNUSED void **state)
+TEST(test_key)
 {
 	const uint64_t at = (uintptr_t)theirs;
 	struct fid_mr *readable;
@@ -196,11 +191,6 @@ static int close_all(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refused), cmocka_unit_test(test_levels), cmocka_unit_test(test_unmapped),
-		cmocka_unit_test(test_many),    cmocka_unit_test(test_fence),  cmocka_unit_test(test_key),
-	};
-
 	use_provider();
-	return cmocka_run_group_tests(tests, set_up, close_all) || again_with("FI_INLAY_TAG_OFFLOAD", "64");
+	return run_all(set_up, close_all) || again_with("FI_INLAY_TAG_OFFLOAD", "64");
 }

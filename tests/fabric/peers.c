@@ -76,10 +76,9 @@ static void test_faults(UNUSED void **state)
 {
 	static const char *const specs[] = {"drop@1", "drop@1-2", "drop@1-3", "drop@/3", "dup@*", "delay=300ms@1",
 					    "delay=300ms@2", "delay=150ms@/4,dup@/3,drop@/5"};
-	size_t i;
 
 	need_softdev("losing messages");
-	for (i = 0; i < ARRAY(specs); i++) {
+	for (size_t i = 0; i < ARRAY(specs); i++) {
 		pair_open(CAPS, 0);
 		must(softdev_fault(specs[i]));
 		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
@@ -108,11 +107,9 @@ static void test_unknown(UNUSED void **state)
 
 static void test_late(UNUSED void **state)
 {
-	int i;
-
 	pair_open(CAPS, 0);
 	looks(&pair.b, false);
-	for (i = 0; i < 2000; i++) {
+	for (int i = 0; i < 2000; i++) {
 		assert_int_equal(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, 1, &here), -FI_EAGAIN);
 		poll_all();
 	}
@@ -175,12 +172,11 @@ static void test_nobody(UNUSED void **state)
 {
 	struct inlay_connect_record record;
 	uint8_t name[NAME];
-	uint32_t i;
 
 	pair_open(CAPS, 0);
 	memcpy(name, pair.b.name, NAME);
 	must(inlay_connect_unpack(&record, name, INLAY_CONNECT_SIZE, NULL));
-	for (i = 0; i < NOBODIES; i++) {
+	for (uint32_t i = 0; i < NOBODIES; i++) {
 		record.qpn = 0x800000 + i; /* no queue pair has it */
 		inlay_connect_pack(&record, name);
 		fi_tsend(pair.a.ep, out, 8, NULL, insert(&pair.a, name), 1, &here);
@@ -194,9 +190,8 @@ static void test_closes(UNUSED void **state)
 {
 	fi_addr_t to_new, to_a;
 	struct side again_b;
-	int i;
 
-	for (i = 0; i < 3; i++) {
+	for (int i = 0; i < 3; i++) {
 		pair_open(CAPS, 0);
 		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
 		wait_for(&pair.a, pair.to_b);
@@ -258,12 +253,11 @@ static void test_again(UNUSED void **state)
 	} rows[] = {{SEND, 8, FI_TAGGED},     {SEND, 100, FI_TAGGED}, {INJECT, 8, FI_MSG},	 {INJECT, 100, FI_MSG},
 		    {INJECT, 1000, FI_MSG},   {TINJECT, 8, FI_TAGGED}, {TINJECT, 100, FI_TAGGED},
 		    {TINJECT, 1000, FI_TAGGED}};
-	unsigned i;
 
 	need_softdev("breaking a connection");
 	pair_open(CAPS, 0);
 	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
-	for (i = 0; i < 4 * RECEIVES; i++) {
+	for (unsigned i = 0; i < 4 * RECEIVES; i++) {
 		const struct done *d = breaks(rows[i % ARRAY(rows)].how, rows[i % ARRAY(rows)].len);
 
 		assert_int_equal(d->e.flags, FI_SEND | rows[i % ARRAY(rows)].flags);
@@ -342,10 +336,9 @@ static void test_dies(UNUSED void **state)
 {
 	struct process p;
 	fi_addr_t to;
-	int i;
 
 	open_one(&pair.a);
-	for (i = 0; i < 3; i++) {
+	for (int i = 0; i < 3; i++) {
 		p = start(&pair.a, &to, NULL, NULL);
 		must(fi_trecv(pair.a.ep, in, 8, NULL, to, 1, 0, &there));
 		must(again(fi_tsend(pair.a.ep, "question", 8, NULL, to, 1, &here)));
@@ -434,15 +427,13 @@ static void test_settings(UNUSED void **state)
 		    {"FI_INLAY_TAG_OFFLOAD", offload && atoi(offload) ? "0" : "32", 0}};
 	struct process p;
 	fi_addr_t dest;
-	size_t r;
-	int i;
 
 	open_one(&pair.a);
-	for (r = 0; r < ARRAY(rows); r++) {
+	for (size_t r = 0; r < ARRAY(rows); r++) {
 		p = start(&pair.a, &dest, rows[r].name, rows[r].value);
 		if (rows[r].err)
 			assert_int_equal(failure(&pair.a, dest), rows[r].err);
-		for (i = 0; i < 20 && !rows[r].err; i++) {
+		for (int i = 0; i < 20 && !rows[r].err; i++) {
 			must(fi_trecv(pair.a.ep, in, i & 1 ? 8 : EAGER, NULL, dest, 1, 0, &there));
 			must(again(fi_tinject(pair.a.ep, &i, sizeof(i), dest, 1)));
 			good(&pair.a, &there);

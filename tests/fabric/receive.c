@@ -31,65 +31,11 @@ static void got(struct side *s, void *context, size_t len, uint64_t tag, uint32_
 	assert_int_equal(differs(in, len, seed), len);
 }
 
-/* ---- Cancel ---- */
-
-static void test_cancel(UNUSED void **state)
-{
-	static const struct fi_msg untagged = {0};
-	int first, second, msg;
-
-	must(fi_trecv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &first));
-	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 1, 0, &second));
-	must(fi_recv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &msg));
-	must(fi_cancel(&pair.b.ep->fid, &first));
-	must(fi_cancel(&pair.b.ep->fid, &msg));
-	assert_int_equal(fi_cancel(&pair.b.ep->fid, &first), -FI_ENOENT);
-	assert_int_equal(fi_cancel(&pair.b.ep->fid, &here), -FI_ENOENT);
-	assert_true(bad(&pair.b, &first, FI_ECANCELED)->err.flags & FI_TAGGED);
-	assert_true(bad(&pair.b, &msg, FI_ECANCELED)->err.flags & FI_MSG);
-	send_tagged(&pair.a, pair.to_b, 8, 1, 3, &here);
-	got(&pair.b, &second, 8, 1, 3);
-	assert_int_equal(fi_cancel(&pair.b.ep->fid, &second), -FI_ENOENT);
-	assert_int_equal(fi_recvmsg(pair.b.ep, &untagged, FI_PEEK), -FI_EOPNOTSUPP);
-}
-
-/* ---- Peek, claim, discard ---- */
-
-static void peek(struct side *s, fi_addr_t from, uint64_t tag, uint64_t ignore, uint64_t flags, void *context)
-{
-	struct fi_msg_tagged m;
-	struct iovec iov = {in, LONG};
-
-	memset(&m, 0, sizeof(m));
-	m.msg_iov = &iov;
-	m.iov_count = flags & FI_PEEK ? 0 : 1;
-	m.addr = from;
-	m.tag = tag;
-	m.ignore = ignore;
-	m.context = context;
-	must(fi_trecvmsg(s->ep, &m, flags));
-}
-
-/* Until the message is there */
-static struct done *found(struct side *s, fi_addr_t from, uint64_t tag, uint64_t ignore, uint64_t flags, void *context)
-{
-	double end = now() + DEADLINE;
-	struct done *d;
-
-	do {
-		peek(s, from, tag, ignore, FI_PEEK | flags, context);
-		d = done_of(s, context);
-		poll_all();
-	} while (d->err.err == FI_ENOMSG && now() < end);
-	assert_int_equal(d->err.err, 0);
-	assert_true((d->e.flags | FI_REMOTE_CQ_DATA) == (FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA));
-	return d;
-}
-
-/* ---- Order and senders ---- */
-
-/* A receive that ignores fewer bits than all before, twice: the messages and receives that are there stay in order. */
-static void test_ignore(UNUSED void **state)
+/*
+ * A receive that ignores fewer bits than all before, twice: the messages and receives that are there stay in order.
+ * The first test: nothing has been received yet.
+ */
+TEST(test_ignore)
 {
 	enum { N = 30 };
 	static const uint64_t ignored[] = {3ull << 32, 2ull << 32, 1ull << 32}; /* by the receives of messages 1 and 2 */
@@ -120,13 +66,69 @@ static void test_ignore(UNUSED void **state)
 	got(&pair.b, &get, 8, 0x300 | 2ull << 32, 1);
 }
 
+/* ---- Cancel ---- */
+
+TEST(test_cancel)
+{
+	static const struct fi_msg untagged = {0};
+	int first, second, msg;
+
+	must(fi_trecv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &first));
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 1, 0, &second));
+	must(fi_recv(pair.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &msg));
+	must(fi_cancel(&pair.b.ep->fid, &first));
+	must(fi_cancel(&pair.b.ep->fid, &msg));
+	assert_int_equal(fi_cancel(&pair.b.ep->fid, &first), -FI_ENOENT);
+	assert_int_equal(fi_cancel(&pair.b.ep->fid, &here), -FI_ENOENT);
+	assert_true(bad(&pair.b, &first, FI_ECANCELED)->err.flags & FI_TAGGED);
+	assert_true(bad(&pair.b, &msg, FI_ECANCELED)->err.flags & FI_MSG);
+	send_tagged(&pair.a, pair.to_b, 8, 1, 3, &here);
+	got(&pair.b, &second, 8, 1, 3);
+	assert_int_equal(fi_cancel(&pair.b.ep->fid, &second), -FI_ENOENT);
+	assert_int_equal(fi_recvmsg(pair.b.ep, &untagged, FI_PEEK), -FI_EOPNOTSUPP);
+}
+
+/* ---- Peek, claim, discard ---- */
+
+static void peek(struct side *s, fi_addr_t from, uint64_t tag, uint64_t ignore, uint64_t flags, void *context)
+{
+	struct fi_msg_tagged m = {};
+	struct iovec iov = {in, LONG};
+
+	m.msg_iov = &iov;
+	m.iov_count = flags & FI_PEEK ? 0 : 1;
+	m.addr = from;
+	m.tag = tag;
+	m.ignore = ignore;
+	m.context = context;
+	must(fi_trecvmsg(s->ep, &m, flags));
+}
+
+/* Until the message is there */
+static struct done *found(struct side *s, fi_addr_t from, uint64_t tag, uint64_t ignore, uint64_t flags, void *context)
+{
+	double end = now() + DEADLINE;
+	struct done *d;
+
+	do {
+		peek(s, from, tag, ignore, FI_PEEK | flags, context);
+		d = done_of(s, context);
+		poll_all();
+	} while (d->err.err == FI_ENOMSG && now() < end);
+	assert_int_equal(d->err.err, 0);
+	assert_true((d->e.flags | FI_REMOTE_CQ_DATA) == (FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA));
+	return d;
+}
+
+/* ---- Order and senders ---- */
+
 #define MANY 6000u
 
 /*
  * More messages than the table has room for at first, in an order of chance, from two senders, with their number: receives of
  * one sender and tag complete in their order.
  */
-static void test_many(UNUSED void **state)
+TEST(test_many)
 {
 	static uint32_t number[MANY], count[2][4], seen[2][4];
 	uint32_t i, k, posted = 0, way, tag;
@@ -345,7 +347,7 @@ static void model(bool mixed)
 	nothing();
 }
 
-static void test_model(UNUSED void **state)
+TEST(test_model)
 {
 	model(false);
 	model(true);
@@ -355,7 +357,7 @@ static void test_model(UNUSED void **state)
  * With FI_INLAY_TAG_OFFLOAD, a message is in its receive's buffer before anybody looks. It may come before the device
  * knows of the receive: not always.
  */
-static void test_offload(UNUSED void **state)
+TEST(test_offload)
 {
 	const char *setting = getenv("FI_INLAY_TAG_OFFLOAD");
 	double end = now() + DEADLINE;
@@ -382,11 +384,12 @@ static void test_offload(UNUSED void **state)
  * A receive that waits alone, and what may happen before its message comes. It gets the first of two messages, and
  * the receive behind it, posted before or after, the second.
  */
-static void test_front(UNUSED void **state)
+TEST(test_front)
 {
 	enum { ALONE, SAME, ANY, PEEKED, CANCELLED, TRUNCATED, OTHER, EVERY };
 	static const size_t lens[] = {0, 8, 12, 13, 20, 21, 200, EAGER};
 	static uint8_t second[EAGER], third[8];
+	struct fid_ep *beside;
 	struct done *d;
 	size_t i, len;
 	int way, a, b, c;
@@ -411,10 +414,8 @@ static void test_front(UNUSED void **state)
 				send_tagged(&pair.a, pair.to_b, 8, tag << 1, 3, &here);
 			}
 			fill(out, len, 1);
-			if (data)
-				must(again(fi_tsenddata(pair.a.ep, out, len, NULL, 77, pair.to_b, tag, &here)));
-			else
-				must(again(fi_tsend(pair.a.ep, out, len, NULL, pair.to_b, tag, &here)));
+			must(again(data ? fi_tsenddata(pair.a.ep, out, len, NULL, 77, pair.to_b, tag, &here) :
+					  fi_tsend(pair.a.ep, out, len, NULL, pair.to_b, tag, &here)));
 			good(&pair.a, &here);
 			send_tagged(&pair.a, pair.to_b, len, tag, 2, &here);
 			d = bad(&pair.b, &a, way % EVERY == TRUNCATED ? FI_ETRUNC : 0);
@@ -432,6 +433,15 @@ static void test_front(UNUSED void **state)
 				assert_int_equal(differs(third, 8, 3), 8);
 			}
 		}
+	/* It outlives another endpoint of its CQ */
+	must(fi_endpoint(pair.b.domain, pair.b.info, &beside, NULL));
+	must(fi_ep_bind(beside, &pair.b.av->fid, 0));
+	must(fi_ep_bind(beside, &pair.b.cq->fid, FI_TRANSMIT | FI_RECV));
+	must(fi_enable(beside));
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 1, 0, &a));
+	must(fi_close(&beside->fid));
+	send_tagged(&pair.a, pair.to_b, 8, 1, 1, &here);
+	got(&pair.b, &a, 8, 1, 1);
 	nothing();
 }
 
@@ -440,9 +450,8 @@ static void test_front(UNUSED void **state)
 static void post_multi(uint8_t *buf, size_t len, void *context)
 {
 	struct iovec iov = {buf, len};
-	struct fi_msg m;
+	struct fi_msg m = {};
 
-	memset(&m, 0, sizeof(m));
 	m.msg_iov = &iov;
 	m.iov_count = 1;
 	m.addr = FI_ADDR_UNSPEC;
@@ -450,7 +459,7 @@ static void post_multi(uint8_t *buf, size_t len, void *context)
 	must(fi_recvmsg(pair.b.ep, &m, FI_MULTI_RECV));
 }
 
-static void test_multi(UNUSED void **state)
+TEST(test_multi)
 {
 	static const struct fi_msg_tagged tagged = {0};
 	static const size_t lens[] = {0, 8, 100, EAGER, LONG, 5, 7, 1};
@@ -540,17 +549,7 @@ static int close_all(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ignore), /* first: nothing has been received yet */
-		cmocka_unit_test(test_cancel),
-		cmocka_unit_test(test_front),
-		cmocka_unit_test(test_many),
-		cmocka_unit_test(test_model),
-		cmocka_unit_test(test_offload),
-		cmocka_unit_test(test_multi),
-	};
-
 	rnd_seed();
 	use_provider();
-	return cmocka_run_group_tests(tests, set_up, close_all) || again_with("FI_INLAY_TAG_OFFLOAD", "8");
+	return run_all(set_up, close_all) || again_with("FI_INLAY_TAG_OFFLOAD", "8");
 }

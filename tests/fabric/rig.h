@@ -92,13 +92,11 @@ UNUSED static struct fi_info *info_for(struct fi_info *hints)
 /* All but enabling it: an endpoint of what info describes, which is freed with it. bind: flags of the CQ. 0 or an errno */
 static int side_try(struct side *s, struct fi_info *info, uint64_t bind, enum fi_wait_obj wait)
 {
-	struct fi_cq_attr cq;
-	struct fi_av_attr av;
+	struct fi_cq_attr cq = {};
+	struct fi_av_attr av = {};
 	int err;
 
 	memset(s, 0, offsetof(struct side, log));
-	memset(&cq, 0, sizeof(cq));
-	memset(&av, 0, sizeof(av));
 	cq.format = FI_CQ_FORMAT_TAGGED;
 	cq.wait_obj = wait;
 	s->info = info;
@@ -154,10 +152,9 @@ static void side_close(struct side *s)
 		s->counters[2] ? &s->counters[2]->fid : NULL, s->counters[3] ? &s->counters[3]->fid : NULL,
 		s->cq ? &s->cq->fid : NULL, s->av ? &s->av->fid : NULL, s->domain ? &s->domain->fid : NULL,
 		s->fabric ? &s->fabric->fid : NULL};
-	size_t i;
 
 	looks(s, false);
-	for (i = 0; i < ARRAY(made); i++)
+	for (size_t i = 0; i < ARRAY(made); i++)
 		if (made[i])
 			must(fi_close(made[i]));
 	fi_freeinfo(s->info);
@@ -244,9 +241,8 @@ static void poll_side(struct side *s)
 static void poll_all(void)
 {
 	static unsigned polls;
-	int i;
 
-	for (i = 0; i < SIDES && sides[i]; i++)
+	for (int i = 0; i < SIDES && sides[i]; i++)
 		poll_side(sides[i]);
 	if (++polls % 16 == 0)
 		step();
@@ -327,6 +323,7 @@ UNUSED static int tear_down(UNUSED void **state)
 }
 
 #define T(test) cmocka_unit_test_teardown(test, tear_down)
+#define CASE(test) TEST_WITH(test, NULL, tear_down)
 
 /* ---- Messages ---- */
 
@@ -377,9 +374,8 @@ UNUSED static void pair_open_as(uint64_t caps, uint64_t bind, enum fi_threading 
 {
 	struct side *both[] = {&pair.a, &pair.b};
 	struct fi_info *hints;
-	int i;
 
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		hints = hints_for(FI_TAGGED | caps);
 		hints->domain_attr->threading = threading;
 		side_make(both[i], info_for(hints), bind, wait);
@@ -403,9 +399,7 @@ UNUSED static void pair_close(void)
 /* What was under way between the two has come, and has told nobody anything that was not asked for. */
 UNUSED static void nothing(void)
 {
-	int i;
-
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
 	assert_int_equal(pair.a.first, pair.a.last);
 	assert_int_equal(pair.b.first, pair.b.last);

@@ -131,10 +131,9 @@ static bool excused(const struct op *op, const struct app *peer)
 static void joined(struct app *a, struct app *b)
 {
 	struct tie *both[] = {pair_of(a, b), pair_of(b, a)};
-	int i;
 
 	SAY("%u and %u are connected\n", a->index, b->index);
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		both[i]->mended = both[i]->broken || both[i]->mended ? nic.steps : 0;
 		both[i]->broken = false;
 	}
@@ -175,7 +174,6 @@ static struct app *app_open(uint32_t node)
 	struct fi_av_attr av = {.count = 0};
 	size_t len = NAME;
 	uint8_t *at;
-	uint32_t i;
 
 	sure(sim.app_cnt < sim.lives);
 	memset(l, 0, sizeof(*l));
@@ -202,7 +200,7 @@ static struct app *app_open(uint32_t node)
 	a->key = fi_mr_key(a->mr);
 	nic.opening = NULL;
 	at = seat(!sim.hub ? node : node ? 1 + node % (SEATS - 1) : 0);
-	for (i = 0; i < SLOTS; i++, at += SMALL + ROOM) {
+	for (uint32_t i = 0; i < SLOTS; i++, at += SMALL + ROOM) {
 		a->small[i] = at;
 		a->rooms[i] = at + SMALL;
 	}
@@ -210,7 +208,7 @@ static struct app *app_open(uint32_t node)
 	a->smalls = a->free_rooms = SLOTS;
 	a->who = (uint16_t *)calloc(ADDRS, sizeof(*a->who));
 	sim.apps[a->index] = a;
-	for (i = sim.hub && a->index ? a->index : 0; i <= a->index; i++) {
+	for (uint32_t i = sim.hub && a->index ? a->index : 0; i <= a->index; i++) {
 		meet(a, sim.apps[sim.hub ? 0 : i]);
 		meet(sim.apps[sim.hub ? 0 : i], a);
 	}
@@ -255,7 +253,6 @@ static void app_close(struct app *a, bool dead)
 {
 	struct fid *const made[] = {&a->mr->fid, &a->ep->fid, &a->cq->fid, &a->av->fid, &a->domain->fid};
 	struct life *l = a->life;
-	uint32_t i;
 
 	SAY("%u %s\n", a->index, dead ? "dies" : "closes");
 	trace(a->index, 0xb1000000u + dead);
@@ -263,7 +260,7 @@ static void app_close(struct app *a, bool dead)
 	l->dead = dead;
 	l->closing = true;
 	nic.opening = l;
-	for (i = dead ? 0 : 1; i < ARRAY(made); i++) { /* what others write comes until the queue pairs are gone */
+	for (uint32_t i = dead ? 0 : 1; i < ARRAY(made); i++) { /* what others write comes until the queue pairs are gone */
 		must(fi_close(made[i]));
 		if (!dead && i == 1)
 			must(fi_close(made[0]));
@@ -271,15 +268,16 @@ static void app_close(struct app *a, bool dead)
 	nic.opening = NULL;
 	sure(l->frozen || !l->objects);
 	l->dead = !l->frozen;
-	free(l->cqes);
-	free(l->entries);
+	free(l->cq.cqes);
+	free(l->srq->entries);
+	free(l->srq);
 	free(l->records);
 	free(l->seen);
 	free(l->qps);
 	free(a->window);
 	free(a->who);
 	a->window = NULL;
-	for (i = 0; i < sim.op_cnt; i++)
+	for (uint32_t i = 0; i < sim.op_cnt; i++)
 		if (sim.ops[i].app == a && sim.ops[i].state <= POSTED) {
 			if (sim.ops[i].kind == RECV)
 				memset(sim.ops[i].buf, POISON, ROOM);
@@ -298,9 +296,7 @@ static uint8_t byte_of(uint32_t id, uint32_t i)
 
 static void put(uint8_t *at, uint32_t len, uint32_t id)
 {
-	uint32_t i;
-
-	for (i = 0; i < len; i++)
+	for (uint32_t i = 0; i < len; i++)
 		at[i] = byte_of(id, i);
 }
 
@@ -533,12 +529,11 @@ static bool takes(const struct op *r, const struct op *s)
 /* A receive has taken a message: was it that one's turn? */
 static void took(struct op *r, struct op *s)
 {
-	struct op *o;
 	bool before = true;
 
 	sure(s->kind == SEND && s->peer == r->app && takes(r, s) && !s->met && s->state != WANTED);
 	s->met = r;
-	for (o = pair_of(s->app, s->peer)->first; o; o = o->next) {
+	for (struct op *o = pair_of(s->app, s->peer)->first; o; o = o->next) {
 		if (o == s)
 			before = false;
 		else if (o->met)
@@ -682,9 +677,8 @@ static struct app *anyone(void)
 static struct app *known(struct app *a)
 {
 	struct app *b;
-	int i;
 
-	for (i = 0; i < 8; i++) {
+	for (int i = 0; i < 8; i++) {
 		b = sim.hub && a->index ? sim.apps[0] : sim.target && chance(700) ? sim.target : anyone();
 		if (pair_of(a, b)->addr != FI_ADDR_NOTAVAIL)
 			return b;
@@ -697,9 +691,8 @@ static struct app *stale(struct app *a)
 {
 	const uint32_t n = sim.hub ? 1 : sim.app_cnt, from = rnd_below(n);
 	struct app *b;
-	uint32_t i;
 
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		b = sim.apps[(from + i) % n];
 		if (pair_of(a, b)->stale && b->alive && pair_of(a, b)->addr != FI_ADDR_NOTAVAIL)
 			return b;
@@ -833,14 +826,12 @@ static void cut(void)
 /* There is no memory for what comes, much of it to one that receives nothing; then there is. */
 static void starve(void)
 {
-	uint32_t i;
-
 	sim.target = sim.target ? NULL : anyone();
 	nic.starving = sim.target ? sim.target->life : NULL;
 	if (!nic.starving)
 		return;
 	sim.starved = sim.target->lazy = true;
-	for (i = 0; i < sim.app_cnt; i++)
+	for (uint32_t i = 0; i < sim.app_cnt; i++)
 		sim.apps[i]->budget += 3;
 }
 
@@ -860,23 +851,20 @@ static void die(void)
 static void come_back(uint32_t node)
 {
 	struct app *a = app_open(node);
-	uint32_t i;
 
 	sim.returns++;
 	sim.back[node] = nic.now;
 	a->budget = 12;
-	for (i = 0; i < sim.app_cnt; i++)
+	for (uint32_t i = 0; i < sim.app_cnt; i++)
 		if (sim.apps[i]->alive && chance(700))
 			learn(a, sim.apps[i]);
-	for (i = 0; i < sim.app_cnt; i++) /* some hear of it later, if at all */
+	for (uint32_t i = 0; i < sim.app_cnt; i++) /* some hear of it later, if at all */
 		if (sim.apps[i]->alive && chance(300))
 			learn(sim.apps[i], a);
 }
 
 static void faults(void)
 {
-	uint32_t i;
-
 	switch (rnd_below(10)) {
 	case 0:
 	case 1:
@@ -887,7 +875,7 @@ static void faults(void)
 	case 6: nic.later = rnd_below(300); break;
 	case 7: starve(); break;
 	default:
-		for (i = 0; i < sim.nodes; i++)
+		for (uint32_t i = 0; i < sim.nodes; i++)
 			if (!sim.at[i] && nic.now >= sim.back[i] && sim.app_cnt < sim.lives)
 				come_back(i);
 	}
@@ -961,10 +949,9 @@ static void heal(bool all)
 static void tellings(void)
 {
 	const struct tie *t;
-	uint32_t i, j;
 
-	for (i = 0; i < sim.app_cnt; i++)
-		for (j = 0; j < sim.app_cnt; j++) {
+	for (uint32_t i = 0; i < sim.app_cnt; i++)
+		for (uint32_t j = 0; j < sim.app_cnt; j++) {
 			t = pair_of(sim.apps[i], sim.apps[j]);
 			if (sim.apps[i]->alive && sim.apps[j]->alive)
 				sure(t->mended ? t->came <= t->told : t->came == t->told);
@@ -1024,13 +1011,11 @@ static void begin_seed(uint64_t seed, uint32_t nodes, uint32_t lives, bool hub)
 
 static void end_seed(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < sim.app_cnt; i++)
+	for (uint32_t i = 0; i < sim.app_cnt; i++)
 		if (sim.apps[i]->alive)
 			app_close(sim.apps[i], i % 4 != 0);
 	sure(!nic.active_cnt);
-	for (i = 0; i < sim.app_cnt; i++)
+	for (uint32_t i = 0; i < sim.app_cnt; i++)
 		app_free(sim.apps[i]);
 	free(sim.pairs);
 }
@@ -1093,13 +1078,12 @@ static void report(const char *what, uint64_t hash, bool much)
 	sim.received = sim.failed = sim.cuts = sim.deaths = sim.returns = nic.hellos = nic.reads = 0;
 }
 
-static void test_few(UNUSED void **state)
+TEST(test_few)
 {
 	const uint32_t first = setting("SIM_SEED", 1), n = setting("SIM_SEEDS", 200);
 	uint64_t hash = 0, h;
-	uint32_t i;
 
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		h = run(first + i, 8);
 		if (i < 2)
 			sure(run(first + i, 8) == h);
@@ -1108,13 +1092,12 @@ static void test_few(UNUSED void **state)
 	report("8 peers", hash, n > 49);
 }
 
-static void test_many(UNUSED void **state)
+TEST(test_many)
 {
 	const uint32_t first = setting("SIM_SEED", 1), n = setting("SIM_MANY", 1);
 	uint64_t hash = 0;
-	uint32_t i;
 
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		hash = hash * 31 + run(first + i, 64);
 	report("64 peers", hash, n > 0);
 }
@@ -1146,9 +1129,7 @@ static void hub_lives(struct app *hub, uint64_t ns, uint32_t until)
 	const uint64_t end = nic.now + ns;
 
 	while (nic.now < end && (!until || connections(hub->life) != until)) {
-		uint32_t i;
-
-		for (i = 0; i < 2048; i++) {
+		for (uint32_t i = 0; i < 2048; i++) {
 			poll_cq(hub);
 			nic_step();
 		}
@@ -1160,7 +1141,7 @@ static void hub_lives(struct app *hub, uint64_t ns, uint32_t until)
  * One endpoint with thousands of peers, which come in groups, talk to it both ways, and then only stay connected. It keeps
  * all connections, with little memory for each; then every other peer dies, and it notices.
  */
-static void test_hub(UNUSED void **state)
+TEST(test_hub)
 {
 	const uint32_t peers = setting("SIM_PEERS", 200), group = 64;
 	size_t before = 0, own = 0;
@@ -1224,13 +1205,11 @@ static void test_hub(UNUSED void **state)
 
 static int up(UNUSED void **state)
 {
-	int i;
-
 	mallopt(M_MMAP_THRESHOLD, 32 << 20);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
 	simulates = true;
 	nic.loud = getenv("SIM_TRACE") != NULL;
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		sim.infos[i] = info_for(hints_for(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SOURCE | (i ? FI_DIRECTED_RECV : 0)));
 	must(fi_fabric(sim.infos[0]->fabric_attr, &sim.fabric, NULL));
 	return 0;
@@ -1238,7 +1217,6 @@ static int up(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_few), cmocka_unit_test(test_many), cmocka_unit_test(test_hub)};
 	char eager[16];
 
 	snprintf(eager, sizeof(eager), "%u", LONG);
@@ -1249,5 +1227,5 @@ int main(void)
 	setenv("FI_INLAY_CACHE_REGIONS", "8", 1);
 	setenv("FI_INLAY_CONNECT_MS", "20000", 1);
 	setenv("FI_INLAY_KEEPALIVE_MS", "2000", 1);
-	return cmocka_run_group_tests(tests, up, NULL);
+	return run_all(up, NULL);
 }

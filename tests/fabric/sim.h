@@ -37,6 +37,7 @@ struct qp {
 	uint32_t k;             /* its number, of the life's */
 	struct ibv_qp_cap cap;
 	uint32_t wqebbs;
+	uint32_t *record;
 	uint16_t posted, sent, acked; /* WQEBBs that were shown, executed, told of */
 	uint32_t active;        /* its place in nic.active + 1, or 0 */
 	uint32_t dest, sq_psn, rq_psn;
@@ -72,12 +73,12 @@ struct life {
 	uint32_t objects;       /* to be freed */
 	struct ibv_pd pd, rings; /* rings: with the register */
 	struct ibv_td td;
-	struct ibv_cq_ex cq;
-	struct mlx5_cqe64 *cqes;
-	uint32_t cqe_cnt, produced, cq_record[2];
-	struct ibv_srq srq;
-	uint8_t *entries;
-	uint32_t entry_cnt, head, taken, srq_record[2];
+	struct cq {
+		struct ibv_cq_ex cq;
+		struct mlx5_cqe64 *cqes;
+		uint32_t count, produced, record[2];
+	} cq;
+	struct srq *srq;
 	struct qp *events[64];  /* that take no more receives */
 	uint32_t event_cnt;
 	uint32_t node;
@@ -88,8 +89,10 @@ struct life {
 	struct app *app;
 };
 
+static struct ibv_device the_device;
+static const bool infiniband;
+
 static struct nic {
-	struct ibv_device device;
 	uint64_t now;           /* nanoseconds */
 	struct life *opening;   /* whose context is opened next; NULL: nobody's */
 	struct life probe;      /* nobody */
@@ -152,6 +155,23 @@ static struct life *life_of(struct ibv_context *context)
 	return (struct life *)(void *)((uint8_t *)context - offsetof(struct verbs_context, context));
 }
 
+static struct qp *qp_of(struct ibv_qp *qp)
+{
+	return (struct qp *)(void *)qp;
+}
+
+static struct cq *cq_of(struct ibv_cq *cq)
+{
+	return &life_of(cq->context)->cq;
+}
+
+static uint64_t *page_of(struct ibv_context *context)
+{
+	return life_of(context)->page;
+}
+
+#include "standins.h"
+
 /* ---- Time, random bytes, memory ---- */
 
 static bool nic_step(void);
@@ -202,14 +222,13 @@ long syscall(long number, ...)
 {
 	va_list list;
 	long a[6];
-	int i;
 
 	if (number == SYS_userfaultfd) {
 		errno = ENOSYS;
 		return -1;
 	}
 	va_start(list, number);
-	for (i = 0; i < 6; i++)
+	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(list, long);
 	va_end(list);
 	return NEXT(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
@@ -243,21 +262,14 @@ int munmap(void *at, size_t len)
 
 /* ---- Verbs: the device ---- */
 
-/* A call that does no more than this */
-#define RETURNS(type, name, params, result) \
-	type name params { return result; }
 #define FREES(name, object) RETURNS(int, name, (struct object *o), (life_of(o->context)->objects--, 0))
 
 FREES(dealloc_td, ibv_td)
 FREES(ibv_dealloc_pd, ibv_pd)
 FREES(ibv_destroy_cq, ibv_cq)
 FREES(ibv_destroy_srq, ibv_srq)
-RETURNS(int, ibv_destroy_ah, (UNUSED struct ibv_ah *ah), 0)
 RETURNS(void, ibv_free_device_list, (UNUSED struct ibv_device **list), )
-RETURNS(void, ibv_ack_async_event, (UNUSED struct ibv_async_event *event), )
 RETURNS(const char *, ibv_get_device_name, (UNUSED struct ibv_device *device), "sim")
-RETURNS(bool, mlx5dv_is_supported, (struct ibv_device *device), device == &nic.device)
-RETURNS(int, ibv_query_ece, (UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece), EOPNOTSUPP)
 RETURNS(int, mlx5dv_devx_general_cmd, (UNUSED struct ibv_context *context, UNUSED const void *in, UNUSED size_t inlen,
 	UNUSED void *out, UNUSED size_t outlen), EOPNOTSUPP) /* no masked atomics */
 
@@ -279,36 +291,25 @@ static struct ibv_td *alloc_td(struct ibv_context *context, UNUSED struct ibv_td
 	return &l->td;
 }
 
-static int query_port(UNUSED struct ibv_context *context, UNUSED uint8_t port, struct ibv_port_attr *attr, size_t size)
-{
-	memset(attr, 0, size);
-	attr->state = IBV_PORT_ACTIVE;
-	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
-	attr->gid_tbl_len = 1;
-	attr->active_mtu = IBV_MTU_1024;
-	return 0;
-}
-
 static struct ibv_cq_ex *create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *init)
 {
 	struct life *l = life_of(context);
-	uint32_t i;
 
-	sure(!l->cqes);
-	l->cqe_cnt = 1u << inlay_log2_ceil(init->cqe + 1);
-	l->cqes = (struct mlx5_cqe64 *)aligned_alloc(4096, l->cqe_cnt * sizeof(*l->cqes));
-	for (i = 0; i < l->cqe_cnt; i++)
-		l->cqes[i].op_own = MLX5_CQE_INVALID << 4;
-	l->cq.context = context;
+	sure(!l->cq.cqes);
+	l->cq.count = 1u << inlay_log2_ceil(init->cqe + 1);
+	l->cq.cqes = (struct mlx5_cqe64 *)aligned_alloc(4096, l->cq.count * sizeof(*l->cq.cqes));
+	for (uint32_t i = 0; i < l->cq.count; i++)
+		l->cq.cqes[i].op_own = MLX5_CQE_INVALID << 4;
+	l->cq.cq.context = context;
 	l->objects++;
-	return &l->cq;
+	return &l->cq.cq;
 }
 
 struct ibv_device **ibv_get_device_list(int *n)
 {
 	static struct ibv_device *list[2];
 
-	list[0] = &nic.device;
+	list[0] = &the_device;
 	if (n)
 		*n = 1;
 	return list;
@@ -340,24 +341,6 @@ int ibv_close_device(struct ibv_context *context)
 	return 0;
 }
 
-int ibv_query_device(UNUSED struct ibv_context *context, struct ibv_device_attr *attr)
-{
-	memset(attr, 0, sizeof(*attr));
-	attr->atomic_cap = IBV_ATOMIC_HCA;
-	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
-	return 0;
-}
-
-int _ibv_query_gid_ex(UNUSED struct ibv_context *context, UNUSED uint32_t port, UNUSED uint32_t index,
-		      struct ibv_gid_entry *entry, UNUSED uint32_t flags, size_t size)
-{
-	memset(entry, 0, size);
-	entry->gid_type = IBV_GID_TYPE_ROCE_V2;
-	entry->gid.raw[0] = 0xfd;
-	entry->gid.raw[15] = 1;
-	return 0;
-}
-
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
 	struct life *l = life_of(context);
@@ -367,18 +350,8 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 	return &l->pd;
 }
 
-struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, UNUSED struct ibv_ah_attr *attr)
-{
-	static struct ibv_ah ah;
-
-	ah.context = pd->context;
-	ah.pd = pd;
-	return &ah;
-}
-
 /* ---- Verbs: memory. A key that was given back is the first to be given out again. ---- */
 
-#undef ibv_reg_mr
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t len, int access)
 {
 	struct life *l = life_of(pd->context);
@@ -390,19 +363,8 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t len, int access)
 		nic.free_key = k->next;
 	k->life = l;
 	k->access = (unsigned)access;
-	k->mr.context = pd->context;
-	k->mr.pd = pd;
-	k->mr.addr = at;
-	k->mr.length = len;
-	k->mr.lkey = k->mr.rkey = (i + 1) << 8;
 	l->objects++;
-	return &k->mr;
-}
-
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *at, size_t len, uint64_t iova, unsigned int access)
-{
-	sure(iova == (uintptr_t)at);
-	return ibv_reg_mr(pd, at, len, (int)access);
+	return key_fill(&k->mr, pd, at, len, (i + 1) << 8, (i + 1) << 8);
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
@@ -432,11 +394,6 @@ static uint32_t qpn_of(uint32_t node, uint32_t k)
 	return node ? HUB_QPS + MANY_QPS * node + k : k;
 }
 
-static struct qp *qp_from(struct ibv_qp *qp)
-{
-	return (struct qp *)(void *)qp;
-}
-
 static void activate(struct qp *q)
 {
 	if (q->active)
@@ -458,21 +415,6 @@ static void deactivate(struct qp *q)
 	q->active = 0;
 }
 
-static bool has_entry(const struct life *l)
-{
-	return (uint16_t)l->taken != inlay_from_be16((uint16_t)(l->srq_record[0] >> 16)); /* shown in the low half */
-}
-
-static uint32_t take_entry(struct life *l)
-{
-	const uint32_t entry = l->head;
-
-	l->taken++;
-	l->head = (uint32_t)l->entries[32 * entry + 2] << 8 | l->entries[32 * entry + 3];
-	sure(entry < l->entry_cnt && l->head < l->entry_cnt);
-	return entry;
-}
-
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
 	struct life *l = life_of(pd->context);
@@ -492,18 +434,11 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 		for (n = 0; n < room && (!q->k || nic.qps[qpn_of(l->node, q->k)]); n++)
 			q->k = 2 + (*k)++ % (room - 2);
 	}
-	q->wqebbs = inlay_send_cqes(init);
-	q->cap = init->cap;
-	q->qp.context = pd->context;
-	q->qp.pd = pd;
-	q->qp.send_cq = q->qp.recv_cq = init->recv_cq;
-	q->qp.srq = init->srq;
-	q->qp.qp_type = init->qp_type;
-	q->qp.qp_num = qpn_of(l->node, q->k);
+	q->record = l->records[q->k];
+	qp_fill(q, pd, init, qpn_of(l->node, q->k));
 	sure(pd == &l->rings && q->wqebbs <= RING && !nic.qps[q->qp.qp_num]);
 	nic.qps[q->qp.qp_num] = q;
 	l->qps[q->k] = q;
-	l->records[q->k][0] = l->records[q->k][1] = 0;
 	l->seen[q->k] = 0;
 	l->top = l->top > q->k ? l->top : q->k + 1;
 	l->objects++;
@@ -512,7 +447,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	struct qp *q = qp_from(qp);
+	struct qp *q = qp_of(qp);
 	struct life *l = q->life;
 	uint32_t i, n;
 
@@ -550,14 +485,14 @@ static void qp_error(struct qp *q, uint8_t syndrome)
 	q->qp.state = IBV_QPS_ERR;
 	q->syndrome = syndrome;
 	q->last = true;
-	if (chance(250) && has_entry(q->life))
-		q->held = take_entry(q->life) + 1;
+	if (chance(250) && srq_has(q->life->srq))
+		q->held = srq_take(q->life->srq) + 1;
 	activate(q);
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	struct qp *q = qp_from(qp), *to;
+	struct qp *q = qp_of(qp), *to;
 
 	sure(mask & IBV_QP_STATE);
 	if (attr->qp_state == IBV_QPS_ERR) {
@@ -577,14 +512,6 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	return 0;
 }
 
-int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, UNUSED int mask, struct ibv_qp_init_attr *init)
-{
-	memset(attr, 0, sizeof(*attr));
-	memset(init, 0, sizeof(*init));
-	init->cap = attr->cap = qp_from(qp)->cap;
-	return 0;
-}
-
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
 	struct life *l = life_of(context);
@@ -599,54 +526,12 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
 	struct life *l = life_of(pd->context);
+	const uint32_t count = inlay_srq_cqes(init->attr.max_wr);
 
-	sure(!l->entries);
-	l->entry_cnt = inlay_srq_cqes(init->attr.max_wr);
-	l->entries = (uint8_t *)aligned_alloc(64, 32 * l->entry_cnt);
-	memset(l->entries, 0, 32 * l->entry_cnt);
-	l->srq.context = pd->context;
-	l->srq.pd = pd;
+	sure(!l->srq);
+	l->srq = (struct srq *)calloc(1, sizeof(*l->srq));
 	l->objects++;
-	return &l->srq;
-}
-
-int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
-{
-	static struct mlx5_wqe_av av;
-	struct life *l;
-	struct qp *q;
-
-	switch (type) {
-	case MLX5DV_OBJ_QP:
-		q = qp_from(obj->qp.in);
-		obj->qp.out->sq.buf = q->ring;
-		obj->qp.out->sq.wqe_cnt = q->wqebbs;
-		obj->qp.out->sq.stride = 64;
-		obj->qp.out->dbrec = (__be32 *)q->life->records[q->k];
-		obj->qp.out->bf.reg = q->life->page;
-		obj->qp.out->bf.size = 256;
-		return 0;
-	case MLX5DV_OBJ_CQ:
-		l = life_of(obj->cq.in->context);
-		obj->cq.out->buf = l->cqes;
-		obj->cq.out->cqe_cnt = l->cqe_cnt;
-		obj->cq.out->cqe_size = 64;
-		obj->cq.out->dbrec = (__be32 *)l->cq_record;
-		obj->cq.out->cq_uar = l->page + 256;
-		obj->cq.out->cqn = 1;
-		return 0;
-	case MLX5DV_OBJ_SRQ:
-		l = life_of(obj->srq.in->context);
-		obj->srq.out->buf = l->entries;
-		obj->srq.out->stride = 32;
-		obj->srq.out->dbrec = (__be32 *)l->srq_record;
-		obj->srq.out->tail = l->entry_cnt - 1;
-		return 0;
-	default:
-		sure(type == MLX5DV_OBJ_AH);
-		obj->ah.out->av = &av;
-		return 0;
-	}
+	return srq_fill(l->srq, pd, count, (uint8_t *)aligned_alloc(64, 32 * count));
 }
 
 /* ---- What it does ---- */
@@ -654,12 +539,10 @@ int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 /* Looks at the records of a life whose register was written to */
 static void rung(struct life *l)
 {
-	uint32_t k;
-
 	if (!(l->page[0] | l->page[32]))
 		return;
 	l->page[0] = l->page[32] = 0;
-	for (k = 1; k < l->top; k++)
+	for (uint32_t k = 1; k < l->top; k++)
 		if ((uint16_t)(l->records[k][1] >> 16) != l->seen[k]) {
 			l->seen[k] = (uint16_t)(l->records[k][1] >> 16);
 			l->qps[k]->posted = inlay_from_be16(l->seen[k]);
@@ -669,20 +552,20 @@ static void rung(struct life *l)
 
 static bool cq_full(const struct life *l, uint32_t n)
 {
-	return ((l->produced - inlay_from_be32(l->cq_record[0])) & 0xffffff) + n > l->cqe_cnt;
+	return ((l->cq.produced - inlay_from_be32(l->cq.record[0])) & 0xffffff) + n > l->cq.count;
 }
 
 static struct mlx5_cqe64 *cqe_next(struct life *l, const struct qp *q, uint32_t opcode, uint32_t len, uint32_t counter)
 {
-	struct mlx5_cqe64 *cqe = &l->cqes[l->produced & (l->cqe_cnt - 1)];
+	struct mlx5_cqe64 *cqe = &l->cq.cqes[l->cq.produced & (l->cq.count - 1)];
 
 	sure(!cq_full(l, 1));
 	memset(cqe, 0, sizeof(*cqe));
 	cqe->byte_cnt = inlay_to_be32(len);
 	cqe->sop_drop_qpn = inlay_to_be32(q->qp.qp_num);
 	cqe->wqe_counter = inlay_to_be16((uint16_t)counter);
-	cqe->op_own = (uint8_t)(opcode << 4 | (l->produced / l->cqe_cnt & 1));
-	l->produced++;
+	cqe->op_own = (uint8_t)(opcode << 4 | (l->cq.produced / l->cq.count & 1));
+	l->cq.produced++;
 	return cqe;
 }
 
@@ -695,8 +578,8 @@ static void cqe_error(const struct qp *q, uint32_t opcode, uint8_t syndrome, uin
 static void arrive(struct qp *q, const uint8_t *data, uint32_t len, uint32_t from)
 {
 	struct life *l = q->life;
-	const uint32_t entry = take_entry(l);
-	const uint8_t *e = l->entries + 32 * entry;
+	const uint32_t entry = srq_take(l->srq);
+	const uint8_t *e = l->srq->entries + 32 * entry;
 	struct mlx5_cqe64 *cqe = cqe_next(l, q, MLX5_CQE_RESP_SEND, len, entry);
 
 	sure(len <= get32(e + 16) && allowed(l, get32(e + 20), get64(e + 24), len, IBV_ACCESS_LOCAL_WRITE));
@@ -813,7 +696,7 @@ static bool execute(struct qp *q)
 		return true;
 	}
 	l = to->life;
-	if (w.opcode == MLX5_OPCODE_SEND && (l->frozen || !has_entry(l) || cq_full(l, 1)))
+	if (w.opcode == MLX5_OPCODE_SEND && (l->frozen || !srq_has(l->srq) || cq_full(l, 1)))
 		return false;
 	q->give_up = 0;
 	trace(q->qp.qp_num, w.opcode << 16 | q->sent);
@@ -912,7 +795,7 @@ static bool deliver(void)
 	    d->data[12]);
 	q = nic.qps[d->to % QPNS];
 	if (q && q->qp.qp_type == IBV_QPT_UD && q->qp.state == IBV_QPS_RTS && !q->life->dead && !q->life->frozen &&
-	    has_entry(q->life) && !cq_full(q->life, 1)) {
+	    srq_has(q->life->srq) && !cq_full(q->life, 1)) {
 		data[8] = data[24] = 0xfd;
 		data[23] = data[39] = 1;
 		memcpy(data + GRH, d->data, DATAGRAM);

@@ -227,14 +227,12 @@ static void post_untagged(struct actor *a);
 
 static void look(struct actor *a)
 {
-	struct fi_cq_tagged_entry e;
-	struct fi_cq_err_entry bad;
+	struct fi_cq_tagged_entry e = {};
+	struct fi_cq_err_entry bad = {};
 	uint64_t flags = FI_TRANSMIT;
 	fi_addr_t source;
 	ssize_t n;
 
-	memset(&e, 0, sizeof(e));
-	memset(&bad, 0, sizeof(bad));
 	n = fi_cq_readfrom(a->s->cq, &e, 1, &source);
 	if (n == -FI_EAVAIL && fi_cq_readerr(a->s->cq, &bad, 0) == 1) {
 		e.op_context = bad.op_context;
@@ -255,9 +253,8 @@ static void look(struct actor *a)
 static void post_untagged(struct actor *a)
 {
 	struct fid_ep *ep = a->s->ep;
-	unsigned i;
 
-	for (i = 0; i < ARRAY(a->multi) + ARRAY(a->plain); i++) {
+	for (unsigned i = 0; i < ARRAY(a->multi) + ARRAY(a->plain); i++) {
 		const bool multi = i < ARRAY(a->multi);
 		struct request *r = multi ? &a->multi[i] : &a->plain[i - ARRAY(a->multi)];
 		struct iovec iov[3] = {{r->buf, multi ? MULTI : 100}, {r->buf + 100, 0}, {r->buf + 100, MOST - 100 + AROUND}};
@@ -518,15 +515,13 @@ static uint64_t told(struct actor *a, unsigned from)
 /* All have come here. Returns what the first one says to all. */
 static uint64_t meet(struct actor *a, uint64_t value)
 {
-	unsigned i;
-
 	if (a->me) {
 		tell(a, 0, 0);
 		return told(a, 0);
 	}
-	for (i = 1; i < ACTORS; i++)
+	for (unsigned i = 1; i < ACTORS; i++)
 		told(a, i);
-	for (i = 1; i < ACTORS; i++)
+	for (unsigned i = 1; i < ACTORS; i++)
 		tell(a, i, value);
 	return value;
 }
@@ -545,14 +540,12 @@ static void cancelled(struct actor *a)
 
 static bool finished(const struct actor *a, uint32_t target)
 {
-	unsigned i, k;
-
-	for (i = 0; i < ACTORS; i++) {
+	for (unsigned i = 0; i < ACTORS; i++) {
 		const struct lane *l = &a->lanes[i];
 
 		if (l->sent < target || l->got < target || (a->alone && (l->usent < target || l->ugot < target)))
 			return false;
-		for (k = 0; k < DEPTH; k++)
+		for (unsigned k = 0; k < DEPTH; k++)
 			if (is(&l->out[k], BUSY))
 				return false;
 	}
@@ -649,14 +642,13 @@ static void process(unsigned me)
 	struct actor *a = &actors[0];
 	const size_t least = MOST; /* what is left takes any message, or the buffer is over */
 	static struct side s;
-	unsigned i;
 
 	side_open(&s, info_for(hints_for(CAPS)), 0);
 	must(fi_setopt(&s.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)));
 	set_up(a, me, &s, true);
 	holds(write(3, &a->cards[me], sizeof(struct card)) == sizeof(struct card));
 	holds(read(0, a->cards, sizeof(a->cards)) == sizeof(a->cards));
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		a->addr[i] = insert(&s, a->cards[i].name);
 	act(a);
 	must(fi_close(&a->mr->fid));
@@ -669,70 +661,65 @@ static void run_processes(const char *faults, const char *link)
 	const bool softdev = softdev_present();
 	struct card cards[ACTORS];
 	struct process p[ACTORS];
-	unsigned i;
 	char me[2];
 
 	if (stepped()) {
 		print_message("# skipped: a stepped device reaches no other process\n");
 		skip();
 	}
-	for (i = 0; i < ACTORS; i++) {
+	for (unsigned i = 0; i < ACTORS; i++) {
 		snprintf(me, sizeof(me), "%u", i);
 		p[i] = spawn(me, softdev ? "SOFTDEV_FAULT" : NULL, faults, softdev ? "SOFTDEV_LINK" : NULL, link);
 		assert_int_equal(read(p[i].from, &cards[i], sizeof(cards[i])), sizeof(cards[i]));
 	}
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		assert_int_equal(write(p[i].to, cards, sizeof(cards)), sizeof(cards));
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		assert_int_equal(reap(&p[i]), 0);
 }
 
-static void test_processes(void **state)
+static void test_processes(UNUSED void **state)
 {
-	(void)state;
 	run_processes("drop@/300,delay=300@/40,dup@/30", "roce");
 }
 
-static void test_infiniband(void **state)
+static void test_infiniband(UNUSED void **state)
 {
-	(void)state;
 	need_softdev("another link layer");
 	run_processes("drop@/211,delay=2ms@/97,dup@/13", "ib");
 }
 
 /* ---- As threads ---- */
 
-static void test_threads(void **state)
+static void test_threads(UNUSED void **state)
 {
 	static struct side s[2];
 	fi_addr_t addr[2][2];
 	pthread_t t[ACTORS];
-	unsigned i, k;
 
-	(void)state;
-	for (i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < 2; i++) {
 		struct fi_info *hints = hints_for(CAPS);
 
 		hints->domain_attr->threading = FI_THREAD_SAFE;
 		side_open(&s[i], info_for(hints), 0);
 	}
-	for (i = 0; i < 4; i++)
+	for (unsigned i = 0; i < 4; i++)
 		addr[i / 2][i % 2] = insert(&s[i / 2], s[i % 2].name);
 	memset(actors, 0, sizeof(actors));
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		set_up(&actors[i], i, &s[i % 2], false);
-	for (i = 0; i < ACTORS; i++)
-		for (k = 0; k < ACTORS; k++) {
+	for (unsigned i = 0; i < ACTORS; i++)
+		for (unsigned k = 0; k < ACTORS; k++) {
 			actors[i].cards[k] = actors[k].cards[k];
 			actors[i].addr[k] = addr[i % 2][k % 2];
 		}
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		must(pthread_create(&t[i], NULL, act, &actors[i]));
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		must(pthread_join(t[i], NULL));
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		must(fi_close(&actors[i].mr->fid));
-	for (i = 0; i < 2; i++)
+	for (unsigned i = 0; i < 2; i++)
 		side_close(&s[i]);
 }
 

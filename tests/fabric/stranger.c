@@ -77,9 +77,8 @@ static void stranger_close(void)
 
 static struct hello hello_of(uint32_t attempt, uint8_t flags, uint32_t seen, const uint8_t *record)
 {
-	struct hello h;
+	struct hello h = {};
 
-	memset(&h, 0, sizeof(h));
 	h.magic = 0x796c6e69;
 	h.kind = HELLO;
 	h.flags = flags;
@@ -105,10 +104,9 @@ static struct hello greet(uint32_t attempt, uint8_t flags, uint32_t seen, const 
 	double end = now() + DEADLINE, next = 0;
 	struct ibv_sge sge = sge_of(&ud, 0, 4096);
 	struct hello h = hello_of(attempt, flags, seen, record), answer;
-	struct ibv_recv_wr wr, *bad_wr;
+	struct ibv_recv_wr wr = {}, *bad_wr;
 	struct ibv_wc wc;
 
-	memset(&wr, 0, sizeof(wr));
 	wr.sg_list = &sge;
 	wr.num_sge = 1;
 	must(ibv_post_recv(ud.qp, &wr, &bad_wr));
@@ -187,11 +185,10 @@ static void forged(void)
 	struct wire m = {0, 0x40, 0, 0, {0}};
 	fi_addr_t self = insert(&side, side.name);
 	struct fid_mr *mr;
-	uint32_t i;
 
 	fill(large, sizeof(large), 3);
 	must(again(fi_tsend(side.ep, large, sizeof(large), NULL, self, 9, large)));
-	for (i = 0; i < 512; i++) {
+	for (uint32_t i = 0; i < 512; i++) {
 		m.tag = i / 4 | (uint64_t)(i % 4) << 32;
 		must(inlay_post_send_inline(&out.sq, &m, offsetof(struct wire, payload), INLAY_SIGNALED | INLAY_RING));
 		sent(&out);
@@ -199,7 +196,7 @@ static void forged(void)
 	}
 	must(fi_mr_reg(side.domain, sum, sizeof(sum), FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
 	atomic.key = (uint32_t)fi_mr_key(mr);
-	for (i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < 4; i++) {
 		must(inlay_post_send_inline(&out.sq, &atomic, sizeof(atomic) - i, INLAY_SIGNALED | INLAY_RING));
 		sent(&out);
 		m = message(7, "one more");
@@ -227,7 +224,6 @@ static void test_kinds(UNUSED void **state)
 	uint8_t blob[INLAY_CONNECT_SIZE];
 	struct hello answer;
 	struct wire m;
-	int i;
 
 	stranger_open();
 	record = connection(blob);
@@ -236,7 +232,7 @@ static void test_kinds(UNUSED void **state)
 	must(inlay_connect_rts(out.qp, &record, &there, NULL, NULL));
 	take(&out);
 	greet(1, SEEN, answer.attempt, blob);
-	for (i = 0; i < MESSAGES; i++) {
+	for (int i = 0; i < MESSAGES; i++) {
 		m = message(7, "one more");
 		must(inlay_post_send_inline(&out.sq, &m, sizeof(m), INLAY_SIGNALED | INLAY_RING));
 		gets(7, "one more");
@@ -308,15 +304,13 @@ static void test_by_nic(UNUSED void **state)
 /* Makes an initiator, and connects for the first time */
 static struct target initiator(void)
 {
-	struct mlx5dv_qp_init_attr dv;
-	struct ibv_qp_init_attr_ex init;
+	struct mlx5dv_qp_init_attr dv = {};
+	struct ibv_qp_init_attr_ex init = {};
 	struct opt opt = usual;
 
 	opt.bytes = 4096;
 	end_make(&out, &opt);
 	must(ibv_destroy_qp(out.qp));
-	memset(&init, 0, sizeof(init));
-	memset(&dv, 0, sizeof(dv));
 	init.qp_type = IBV_QPT_DRIVER;
 	init.comp_mask = IBV_QP_INIT_ATTR_PD;
 	init.pd = dev.pd;
@@ -325,8 +319,7 @@ static struct target initiator(void)
 	dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
 	dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
 	init.cap.max_recv_wr = init.cap.max_recv_sge = 0;
-	out.qp = mlx5dv_create_qp(dev.ctx, &init, &dv);
-	assert_non_null(out.qp);
+	out.qp = made(mlx5dv_create_qp(dev.ctx, &init, &dv));
 	must(inlay_connect_dc(NULL, out.qp, 0, NULL, NULL));
 	take(&out);
 	return target_of(1, OVER_DC);
@@ -373,7 +366,6 @@ static void test_names(UNUSED void **state)
 	struct target target;
 	size_t before = 0;
 	struct hello h;
-	int i;
 
 	stranger_open();
 	if (over_dc()) {
@@ -383,7 +375,7 @@ static void test_names(UNUSED void **state)
 	}
 	h = hello_of(1, 0, 0, blob);
 	h.kind = BYE;
-	for (i = 0; i < STRANGERS; i++) {
+	for (int i = 0; i < STRANGERS; i++) {
 		if (i == STRANGERS / 2)
 			before = mallinfo2().uordblks;
 		h.incarnation++;
@@ -391,7 +383,7 @@ static void test_names(UNUSED void **state)
 		poll_all();
 	}
 	assert_in_range(mallinfo2().uordblks, 0, before + STRANGERS * 64);
-	for (i = 0; i < 2 * PEERS; i++, h.incarnation--)
+	for (int i = 0; i < 2 * PEERS; i++, h.incarnation--)
 		learns(&h);
 	if (over_dc())
 		assert_true(gets(7, "the 1st.") == FI_ADDR_NOTAVAIL);
@@ -410,8 +402,6 @@ static void test_forged(UNUSED void **state)
 	uint8_t blob[INLAY_CONNECT_SIZE];
 	fi_addr_t to_other, to_side;
 	struct hello h;
-	size_t r;
-	int i;
 
 	stranger_open();
 	connection(blob);
@@ -419,14 +409,14 @@ static void test_forged(UNUSED void **state)
 	to_other = insert(&side, other.name);
 	to_side = insert(&other, side.name);
 	ping(&side, to_other, &other, to_side);
-	for (r = 0; r < ARRAY(rows); r++) {
+	for (size_t r = 0; r < ARRAY(rows); r++) {
 		h = hello_of(rows[r].attempt, over_dc() ? OVER_DC : 0, 0, blob);
 		h.kind = rows[r].kind;
 		memcpy(h.record_of_name, other.name, INLAY_CONNECT_SIZE);
 		memcpy(&h.incarnation, other.name + INLAY_CONNECT_SIZE, sizeof(h.incarnation));
 		h.incarnation += (uint64_t)rows[r].later;
 		say(&h);
-		for (i = 0; i < 3; i++)
+		for (int i = 0; i < 3; i++)
 			ping(&side, to_other, &other, to_side);
 	}
 	side_close(&other);
@@ -439,9 +429,8 @@ static void test_later(UNUSED void **state)
 	const uint8_t dc = over_dc() ? OVER_DC : 0;
 	struct hello h, real;
 	uint8_t blob[INLAY_CONNECT_SIZE];
-	int gone;
 
-	for (gone = 0; gone < 2; gone++) {
+	for (int gone = 0; gone < 2; gone++) {
 		stranger_open();
 		connection(blob);
 		h = real = hello_of(1, dc, 0, blob);

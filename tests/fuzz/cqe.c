@@ -76,7 +76,7 @@ static void cqe_input(const uint8_t *data, size_t size)
 	void *tag_memory = cqe_memory(tags), *table_memory = cqe_memory(table);
 	struct inlay_match_found found;
 	uint16_t counters[CQE_STEPS];
-	struct ibv_sge sge[8];
+	struct ibv_sge sge[8] = {};
 	int unzipped;
 
 	sure(!inlay_uar_init(&s->uar, s->page, 256, INLAY_UAR_SERIAL));
@@ -87,7 +87,6 @@ static void cqe_input(const uint8_t *data, size_t size)
 	sure(!inlay_tag_list_init(&s->list, tag_memory, tags, CQE_TAGS, &s->command, 7));
 	sure(!inlay_match_init(&s->match, table_memory, table, INLAY_MATCH_MIN, 0, 1));
 	sure(!inlay_tag_rx_init(&s->rx, &s->match, &s->list, 0));
-	memset(sge, 0, sizeof(sge));
 	for (i = 0; i < 8; i++)
 		sge[i].length = 1;
 	/* The ring is read from its `at`-th slot on, in whatever lap that is. */

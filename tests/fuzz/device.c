@@ -90,19 +90,18 @@ long device_syscall(long number, ...)
 	unsigned long n[2];
 	long done = 0, part;
 	va_list ap;
-	int i;
 
 	sure(to || number == SYS_process_vm_readv);
 	va_start(ap, number);
 	(void)va_arg(ap, long);
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		list[i] = va_arg(ap, struct iovec *);
 		n[i] = va_arg(ap, unsigned long);
 		v[i].iov_len = 0;
 	}
 	va_end(ap);
 	for (;; done += part) {
-		for (i = 0; i < 2; i++)
+		for (int i = 0; i < 2; i++)
 			while (!v[i].iov_len) {
 				if (!n[i]--)
 					return done;
@@ -110,7 +109,7 @@ long device_syscall(long number, ...)
 			}
 		part = (long)(v[0].iov_len < v[1].iov_len ? v[0].iov_len : v[1].iov_len);
 		memmove(v[to].iov_base, v[!to].iov_base, (size_t)part);
-		for (i = 0; i < 2; i++) {
+		for (int i = 0; i < 2; i++) {
 			v[i].iov_base = (uint8_t *)v[i].iov_base + part;
 			v[i].iov_len -= (size_t)part;
 		}
@@ -290,11 +289,9 @@ static void device_pair(uint32_t i, uint32_t type, int shared)
 	const int target = i && type == IB_UVERBS_QPT_DRIVER;
 	const int xrc = type == IB_UVERBS_QPT_XRC_TGT, ini = type == IB_UVERBS_QPT_XRC_INI;
 	const int own = !target && !xrc, receives = own && !ini && type != IB_UVERBS_QPT_DRIVER && !shared;
-	struct ib_uverbs_qp_cap cap;
-	struct mlx5_ib_create_qp qp;
+	struct ib_uverbs_qp_cap cap = {};
+	struct mlx5_ib_create_qp qp = {};
 
-	memset(&cap, 0, sizeof(cap));
-	memset(&qp, 0, sizeof(qp));
 	if (own) {
 		cap.max_send_wr = 16;
 		cap.max_send_sge = 1;
@@ -746,8 +743,6 @@ static void device_input(const uint8_t *data, size_t size)
 	const int tags = (what & 7) == 6, own = ours == IB_UVERBS_QPT_RAW_PACKET || ours == IB_UVERBS_QPT_XRC_INI ||
 						ours == IB_UVERBS_QPT_DRIVER;
 	const int shared = tags || (what & 8 && !own);
-	enum ibv_qp_state s;
-	int fd;
 
 	if (!host.memory) {
 		host.memory = (uint8_t *)mmap((void *)(uintptr_t)DEVICE_BASE, DEVICE_MEMORY, PROT_READ | PROT_WRITE,
@@ -761,7 +756,7 @@ static void device_input(const uint8_t *data, size_t size)
 	device_queues(ours == IB_UVERBS_QPT_XRC_INI ? -1 : tags);
 	device_pair(0, ours, shared);
 	device_pair(1, peers, shared);
-	for (s = IBV_QPS_INIT; s <= IBV_QPS_RTS; s++) {
+	for (enum ibv_qp_state s = IBV_QPS_INIT; s <= IBV_QPS_RTS; s++) {
 		device_move(0, ours, host.qpns[tags ? 0 : 1], s);
 		if (peers != IB_UVERBS_QPT_DRIVER || s < IBV_QPS_RTS)
 			device_move(1, peers, host.qpns[0], s);
@@ -772,7 +767,7 @@ static void device_input(const uint8_t *data, size_t size)
 		device_step(&in);
 	softdev_execute(0, 64);
 	softdev_complete(0, 64);
-	for (fd = 1024; fd--;) /* what it was given, and the context, whose number is lower, after it */
+	for (int fd = 1024; fd--;) /* what it was given, and the context, whose number is lower, after it */
 		if (sd_fd_get(fd, NULL) != SD_FD_NONE) {
 			sd_fd_closing(fd);
 			close(fd);

@@ -25,24 +25,18 @@
 #define FABRIC_INCARNATION 1000u
 
 #define UNUSED FUZZ_UNUSED
-/* A function that the provider calls and that does no more than this */
-#define RETURNS(type, name, params, result) \
-	type name params { return result; }
 
 /* ---- The device ---- */
 
-struct fabric_qp {
+static struct ibv_device the_device;
+static bool infiniband;
+
+struct qp {
 	struct ibv_qp qp;
 	uint8_t ring[128 * 64] __attribute__((aligned(64)));
 	uint32_t record[2], wqebbs, done;
 	struct ibv_qp_cap cap;
 	int used, last;                 /* last: IBV_EVENT_QP_LAST_WQE_REACHED is due */
-};
-
-struct fabric_srq {
-	struct ibv_srq srq;
-	uint8_t ring[FABRIC_ENTRIES * 32] __attribute__((aligned(64)));
-	uint32_t record[2], entries, head, taken;
 };
 
 struct fabric_key {
@@ -52,18 +46,15 @@ struct fabric_key {
 
 static struct {
 	struct verbs_context context;
-	struct ibv_device device;
 	struct ibv_pd pd;
 	struct ibv_cq_ex cq;
 	struct fuzz_cq done __attribute__((aligned(4096)));
 	uint64_t page[512] __attribute__((aligned(4096)));
-	struct fabric_qp qps[FABRIC_QPS];
-	struct fabric_srq srqs[2];
+	struct qp qps[FABRIC_QPS];
+	uint8_t entries[2][FABRIC_ENTRIES * 32] __attribute__((aligned(64)));
 	struct fabric_key keys[FABRIC_KEYS];
-	struct mlx5_wqe_av av;
 	uint64_t now;                   /* nanoseconds */
 	uint64_t tick;                  /* for each look at the clock */
-	int infiniband;
 } nic;
 
 int fabric_clock_gettime(clockid_t clock, struct timespec *t)
@@ -84,17 +75,31 @@ ssize_t fabric_getrandom(void *at, size_t bytes, UNUSED unsigned flags)
 
 #define fabric_context() (&nic.context.context)
 
-static struct fabric_qp *fabric_qp_of(struct ibv_qp *qp)
+static struct qp *qp_of(struct ibv_qp *qp)
 {
-	struct fabric_qp *q = (struct fabric_qp *)(void *)qp;
+	struct qp *q = (struct qp *)(void *)qp;
 
 	sure(q->used);
 	return q;
 }
 
+static struct fuzz_cq *cq_of(UNUSED struct ibv_cq *cq)
+{
+	return &nic.done;
+}
+
+static uint64_t *page_of(UNUSED struct ibv_context *context)
+{
+	return nic.page;
+}
+
+#include "../fabric/standins.h"
+
+static struct srq fabric_srqs[2];
+
 static struct ibv_qp *fabric_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
-	struct fabric_qp *q = nic.qps;
+	struct qp *q = nic.qps;
 
 	while (q < nic.qps + FABRIC_QPS && q->used)
 		q++;
@@ -104,18 +109,10 @@ static struct ibv_qp *fabric_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr 
 	}
 	sure(pd == &nic.pd && inlay_send_cqes(init) <= 128);
 	memset(&q->qp, 0, sizeof(q->qp));
-	q->qp.context = fabric_context();
-	q->qp.pd = pd;
-	q->qp.send_cq = q->qp.recv_cq = init->recv_cq;
-	q->qp.srq = init->srq;
-	q->qp.qp_type = init->qp_type;
-	q->qp.qp_num = 0x100 + (uint32_t)(q - nic.qps);
-	q->record[0] = q->record[1] = q->done = 0;
-	q->wqebbs = inlay_send_cqes(init);
-	q->cap = init->cap;
+	q->done = 0;
 	q->used = 1;
 	q->last = 0;
-	return &q->qp;
+	return qp_fill(q, pd, init, 0x100 + (uint32_t)(q - nic.qps));
 }
 
 RETURNS(struct ibv_qp *, ibv_create_qp, (struct ibv_pd *pd, struct ibv_qp_init_attr *init), fabric_qp_make(pd, init))
@@ -126,7 +123,7 @@ RETURNS(struct ibv_qp *, mlx5dv_create_qp, (UNUSED struct ibv_context *context, 
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	fabric_qp_of(qp)->used = 0;
+	qp_of(qp)->used = 0;
 	return 0;
 }
 
@@ -134,26 +131,14 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	sure(mask & IBV_QP_STATE);
 	if (attr->qp_state == IBV_QPS_ERR && qp->state != IBV_QPS_ERR)
-		fabric_qp_of(qp)->last = 1;
+		qp_of(qp)->last = 1;
 	qp->state = attr->qp_state;
 	return 0;
 }
 
-int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, UNUSED int mask, struct ibv_qp_init_attr *init)
-{
-	memset(attr, 0, sizeof(*attr));
-	memset(init, 0, sizeof(*init));
-	init->cap = attr->cap = fabric_qp_of(qp)->cap;
-	return 0;
-}
-
-RETURNS(int, ibv_query_ece, (UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece), EOPNOTSUPP)
-
 int ibv_get_async_event(UNUSED struct ibv_context *context, struct ibv_async_event *event)
 {
-	struct fabric_qp *q;
-
-	for (q = nic.qps; q < nic.qps + FABRIC_QPS; q++)
+	for (struct qp *q = nic.qps; q < nic.qps + FABRIC_QPS; q++)
 		if (q->used && q->last) {
 			q->last = 0;
 			event->event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
@@ -163,18 +148,12 @@ int ibv_get_async_event(UNUSED struct ibv_context *context, struct ibv_async_eve
 	return -1;
 }
 
-RETURNS(void, ibv_ack_async_event, (UNUSED struct ibv_async_event *event), )
-
 static struct ibv_srq *fabric_srq_make(struct ibv_pd *pd, uint32_t max_wr)
 {
-	struct fabric_srq *s = &nic.srqs[nic.srqs[0].entries != 0];
+	const int second = fabric_srqs[0].count != 0;
 
-	sure(!s->entries && inlay_srq_cqes(max_wr) <= FABRIC_ENTRIES);
-	memset(s, 0, sizeof(*s));
-	s->srq.context = fabric_context();
-	s->srq.pd = pd;
-	s->entries = inlay_srq_cqes(max_wr);
-	return &s->srq;
+	sure(inlay_srq_cqes(max_wr) <= FABRIC_ENTRIES);
+	return srq_fill(&fabric_srqs[second], pd, inlay_srq_cqes(max_wr), nic.entries[second]);
 }
 
 RETURNS(struct ibv_srq *, ibv_create_srq, (struct ibv_pd *pd, struct ibv_srq_init_attr *init), fabric_srq_make(pd, init->attr.max_wr))
@@ -187,7 +166,7 @@ static struct ibv_srq *fabric_create_srq_ex(UNUSED struct ibv_context *context, 
 
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
-	((struct fabric_srq *)(void *)srq)->entries = 0;
+	srq_of(srq)->count = 0;
 	return 0;
 }
 
@@ -204,51 +183,6 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 	return 0;
 }
 
-int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
-{
-	struct fabric_srq *s = (struct fabric_srq *)(void *)obj->srq.in;
-	struct fabric_qp *q = (struct fabric_qp *)(void *)obj->qp.in;
-
-	switch (type) {
-	case MLX5DV_OBJ_QP:
-		obj->qp.out->sq.buf = q->ring;
-		obj->qp.out->sq.wqe_cnt = q->wqebbs;
-		obj->qp.out->sq.stride = 64;
-		obj->qp.out->dbrec = (__be32 *)q->record;
-		obj->qp.out->bf.reg = nic.page;
-		obj->qp.out->bf.size = 256;
-		return 0;
-	case MLX5DV_OBJ_CQ:
-		obj->cq.out->buf = nic.done.cqes;
-		obj->cq.out->cqe_cnt = nic.done.count;
-		obj->cq.out->cqe_size = 64;
-		obj->cq.out->dbrec = (__be32 *)nic.done.record;
-		obj->cq.out->cq_uar = nic.page;
-		obj->cq.out->cqn = 1;
-		return 0;
-	case MLX5DV_OBJ_SRQ:
-		obj->srq.out->buf = s->ring;
-		obj->srq.out->stride = 32;
-		obj->srq.out->dbrec = (__be32 *)s->record;
-		obj->srq.out->tail = s->entries - 1;
-		return 0;
-	default:
-		sure(type == MLX5DV_OBJ_AH);
-		obj->ah.out->av = &nic.av;
-		return 0;
-	}
-}
-
-RETURNS(bool, mlx5dv_is_supported, (struct ibv_device *device), device == &nic.device)
-
-int ibv_query_device(UNUSED struct ibv_context *context, struct ibv_device_attr *attr)
-{
-	memset(attr, 0, sizeof(*attr));
-	attr->atomic_cap = IBV_ATOMIC_HCA;
-	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
-	return 0;
-}
-
 static int fabric_query_device_ex(UNUSED struct ibv_context *context, UNUSED const struct ibv_query_device_ex_input *input,
 				  struct ibv_device_attr_ex *attr, size_t size)
 {
@@ -258,62 +192,15 @@ static int fabric_query_device_ex(UNUSED struct ibv_context *context, UNUSED con
 	return 0;
 }
 
-static int fabric_query_port(UNUSED struct ibv_context *context, UNUSED uint8_t port, struct ibv_port_attr *attr, size_t size)
-{
-	memset(attr, 0, size);
-	attr->state = IBV_PORT_ACTIVE;
-	attr->link_layer = nic.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
-	attr->lid = 1;
-	attr->gid_tbl_len = 1;
-	attr->active_mtu = IBV_MTU_1024;
-	return 0;
-}
-
-int _ibv_query_gid_ex(UNUSED struct ibv_context *context, UNUSED uint32_t port, UNUSED uint32_t index, struct ibv_gid_entry *entry,
-		      UNUSED uint32_t flags, size_t size)
-{
-	memset(entry, 0, size);
-	entry->gid_type = IBV_GID_TYPE_ROCE_V2;
-	entry->gid.raw[0] = 0xfd;
-	entry->gid.raw[15] = 1;
-	return 0;
-}
-
-struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, UNUSED struct ibv_ah_attr *attr)
-{
-	static struct ibv_ah ah;
-
-	ah.context = fabric_context();
-	ah.pd = pd;
-	return &ah;
-}
-
-RETURNS(int, ibv_destroy_ah, (UNUSED struct ibv_ah *ah), 0)
-
-#undef ibv_reg_mr
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes, UNUSED int access)
 {
-	uint32_t i;
-
-	for (i = 0; i < FABRIC_KEYS; i++)
+	for (uint32_t i = 0; i < FABRIC_KEYS; i++)
 		if (!nic.keys[i].used) {
 			nic.keys[i].used = 1;
-			nic.keys[i].mr.context = fabric_context();
-			nic.keys[i].mr.pd = pd;
-			nic.keys[i].mr.addr = at;
-			nic.keys[i].mr.length = bytes;
-			nic.keys[i].mr.lkey = 0x1000 + i;
-			nic.keys[i].mr.rkey = 0x2000 + i;
-			return &nic.keys[i].mr;
+			return key_fill(&nic.keys[i].mr, pd, at, bytes, 0x1000 + i, 0x2000 + i);
 		}
 	errno = ENOMEM;
 	return NULL;
-}
-
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *at, size_t bytes, uint64_t iova, unsigned int access)
-{
-	sure(iova == (uintptr_t)at);
-	return ibv_reg_mr(pd, at, bytes, (int)access);
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
@@ -341,21 +228,20 @@ void fi_log(UNUSED const struct fi_provider *p, UNUSED enum fi_log_level level, 
 /* ---- What the device does ---- */
 
 /* A message, from the GRH on if it is a datagram from QP number imm; into the completion if it is short. No receive: nothing comes. */
-static void fabric_arrive(struct endpoint *ep, struct fabric_qp *q, const uint8_t *msg, uint32_t n, uint32_t imm)
+static void fabric_arrive(struct endpoint *ep, struct qp *q, const uint8_t *msg, uint32_t n, uint32_t imm)
 {
-	struct fabric_srq *s = (struct fabric_srq *)(void *)q->qp.srq;
+	struct srq *s = srq_of(q->qp.srq);
 	const int tagged = ep->offload && q->qp.srq == ep->rc_srq;
-	uint32_t entry = s->head, room;
+	uint32_t entry, room;
 	struct mlx5_cqe64 *cqe;
-	const uint8_t *at = s->ring + 32 * entry;
+	const uint8_t *at;
 	const uint32_t opcode = q->qp.qp_type == IBV_QPT_DRIVER ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
 
-	if ((uint16_t)s->taken == inlay_from_be16((uint16_t)(s->record[0] >> 16)) || fuzz_cq_room(&nic.done) < 2 ||
+	if (!srq_has(s) || fuzz_cq_room(&nic.done) < 2 ||
 	    q->qp.state < IBV_QPS_RTR || q->qp.state > IBV_QPS_SQE)
 		return;
-	s->taken++;
-	s->head = (uint32_t)at[2] << 8 | at[3];
-	sure(s->head < s->entries);
+	entry = srq_take(s);
+	at = s->entries + 32 * entry;
 	room = fuzz_be32(at + 16);
 	if (n > room) {
 		fuzz_cqe_error(&nic.done, q->qp.qp_num, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, entry);
@@ -403,7 +289,7 @@ static void fabric_look(const uint8_t *at, uint32_t bytes)
 }
 
 /* Does up to n WQEs of a queue pair, all of them well, or fails the first one. */
-static void fabric_work(struct fabric_qp *q, uint32_t n, uint32_t syndrome)
+static void fabric_work(struct qp *q, uint32_t n, uint32_t syndrome)
 {
 	const uint32_t far = q->qp.qp_type == IBV_QPT_DRIVER;
 	struct fuzz_piece pieces[20];
@@ -478,12 +364,11 @@ static struct fabric_slot *fabric_slot(uint32_t i, size_t pieces, uint32_t bytes
 {
 	struct fabric_slot *s = &app.slots[i % FABRIC_SLOTS];
 	const size_t each = FABRIC_SLOT / IOV_LIMIT / 2;
-	size_t k;
 
 	if (s->state != SLOT_IDLE)
 		return NULL;
 	s->iovs = pieces;
-	for (k = 0; k < pieces; k++) {
+	for (size_t k = 0; k < pieces; k++) {
 		s->iov[k].iov_base = s->at + 2 * k * each;
 		s->iov[k].iov_len = pieces == 1 ? bytes : (bytes * (k + 3)) % (each + 1);
 		fuzz_allow(s->iov[k].iov_base, s->iov[k].iov_len);
@@ -546,14 +431,13 @@ static void fabric_read(size_t most)
 
 static void fabric_record(uint8_t *at, enum ibv_qp_type type, uint32_t qpn)
 {
-	struct inlay_connect_record r;
+	struct inlay_connect_record r = {};
 
-	memset(&r, 0, sizeof(r));
 	r.type = type;
-	r.link = nic.infiniband ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2;
+	r.link = infiniband ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2;
 	r.qpn = qpn;
 	r.mtu = IBV_MTU_1024;
-	r.lid = nic.infiniband ? 7 : 0;
+	r.lid = infiniband ? 7 : 0;
 	r.gid[0] = 0xfd;
 	r.gid[15] = 2;
 	inlay_connect_pack(&r, at);
@@ -592,7 +476,7 @@ static void fabric_hello(struct fuzz_in *in, uint32_t how, uint32_t flags, uint3
 		fuzz_spoil(in, (uint8_t *)&d.h, sizeof(d.h));
 	if (how & 0x80)
 		fuzz_bytes(in, (uint8_t *)&d.h, fuzz_8(in) % sizeof(d.h));
-	fabric_arrive(app.ep, fabric_qp_of(app.ep->ud_qp), (const uint8_t *)&d, sizeof(d) - (how == 0xff),
+	fabric_arrive(app.ep, qp_of(app.ep->ud_qp), (const uint8_t *)&d, sizeof(d) - (how == 0xff),
 		      0x200 + how % FABRIC_NAMES / 2);
 }
 
@@ -608,10 +492,9 @@ static void fabric_message(struct fuzz_in *in, uint32_t which)
 	uint64_t handle = fabric_seen.handles[flags >> 5];
 	struct segment segment;
 	uint32_t n = 0, i, imm, types;
-	struct fabric_qp *q = NULL;
-	uint8_t msg[384];
+	struct qp *q = NULL;
+	uint8_t msg[384] = {};
 
-	memset(msg, 0, sizeof(msg));
 	/* On the which-th connection, or to the target */
 	for (i = 0; i < 2 * FABRIC_QPS && !q; i++) {
 		q = &nic.qps[(which + i) % FABRIC_QPS];
@@ -829,18 +712,17 @@ static void fabric_begin(uint32_t how)
 	struct fi_info info = {.caps = how & 1 ? FI_DIRECTED_RECV : 0, .rx_attr = &rx, .ep_attr = &attr};
 	struct fi_av_attr av = {.count = 0};
 	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
-	uint32_t i;
 
-	memset(&nic.srqs, 0, sizeof(nic.srqs));
+	memset(fabric_srqs, 0, sizeof(fabric_srqs));
 	memset(&fabric_seen, 0, sizeof(fabric_seen));
 	memset(&app.domain, 0, sizeof(app.domain));
 	nic.context = (struct verbs_context){
-		.context = {.abi_compat = __VERBS_ABI_IS_EXTENDED, .device = &nic.device}, .sz = sizeof(nic.context),
+		.context = {.abi_compat = __VERBS_ABI_IS_EXTENDED, .device = &the_device}, .sz = sizeof(nic.context),
 		.create_cq_ex = fabric_create_cq_ex, .create_srq_ex = fabric_create_srq_ex,
-		.query_device_ex = fabric_query_device_ex, .query_port = fabric_query_port,
+		.query_device_ex = fabric_query_device_ex, .query_port = query_port,
 	};
 	nic.pd.context = fabric_context();
-	nic.infiniband = how >> 3 & 1;
+	infiniband = how >> 3 & 1;
 	nic.now = 0;
 	nic.tick = 0;
 	settings.receives = 16;
@@ -867,7 +749,7 @@ static void fabric_begin(uint32_t how)
 	sure(!fi_enable(app.fid));
 	sure(!mr_ops.reg(&app.domain.fid.fid, app.open + 64, 64, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &app.mr,
 			 NULL));
-	for (i = 0; i < FABRIC_NAMES; i++) {
+	for (uint32_t i = 0; i < FABRIC_NAMES; i++) {
 		const uint64_t incarnation = FABRIC_INCARNATION + i;
 
 		fabric_record(app.names[i], IBV_QPT_UD, 0x200 + i / 2); /* two incarnations of each */
@@ -875,7 +757,7 @@ static void fabric_begin(uint32_t how)
 		app.addrs[i] = FI_ADDR_NOTAVAIL;
 		app.removed[i] = 0;
 	}
-	for (i = 0; i < FABRIC_SLOTS; i++) {
+	for (uint32_t i = 0; i < FABRIC_SLOTS; i++) {
 		app.slots[i].at = app.arena + i * FABRIC_SLOT;
 		fabric_free(&app.slots[i]);
 	}
@@ -886,10 +768,8 @@ static void fabric_begin(uint32_t how)
 /* All that was posted completes, so closing waits for nothing. Nothing is left then. */
 static void fabric_end(void)
 {
-	uint32_t i, k;
-
-	for (k = 0; k < 4; k++) {
-		for (i = 0; i < FABRIC_QPS; i++)
+	for (uint32_t k = 0; k < 4; k++) {
+		for (uint32_t i = 0; i < FABRIC_QPS; i++)
 			fabric_work(&nic.qps[i], 128, 0);
 		fabric_read(80);
 	}
@@ -897,9 +777,9 @@ static void fabric_end(void)
 	sure(!fi_close(&app.fid->fid) && !fi_close(&app.mr->fid));
 	sure(!fi_close(&app.cq->fid) && !fi_close(&app.av->fid) && !app.domain.users);
 	regions_fini(&app.domain);
-	for (i = 0; i < FABRIC_QPS; i++)
+	for (uint32_t i = 0; i < FABRIC_QPS; i++)
 		sure(!nic.qps[i].used);
-	for (i = 0; i < FABRIC_KEYS; i++)
+	for (uint32_t i = 0; i < FABRIC_KEYS; i++)
 		sure(!nic.keys[i].used);
 	fuzz_allow(app.open, sizeof(app.open));
 }

@@ -93,17 +93,13 @@ FUZZ_UNUSED static uint8_t fuzz_pattern(uint32_t what, uint32_t i)
 
 FUZZ_UNUSED static void fuzz_fill(uint8_t *at, uint32_t n, uint32_t what)
 {
-	uint32_t i;
-
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		at[i] = fuzz_pattern(what, i);
 }
 
 FUZZ_UNUSED static void fuzz_same(const uint8_t *at, uint32_t n, uint32_t what)
 {
-	uint32_t i;
-
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		sure(at[i] == fuzz_pattern(what, i));
 }
 
@@ -163,10 +159,8 @@ struct fuzz_wqe {
 
 FUZZ_UNUSED static void fuzz_cq_clear(struct fuzz_cq *c, uint32_t count)
 {
-	uint32_t i;
-
 	sure(count <= FUZZ_CQES);
-	for (i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++)
 		c->cqes[i].op_own = MLX5_CQE_INVALID << 4; /* as the provider leaves it */
 	c->count = count;
 	c->produced = c->record[0] = c->record[1] = 0;
@@ -412,13 +406,11 @@ struct fuzz_worker {
 FUZZ_UNUSED static void fuzz_worker_make(struct fuzz_worker *f, struct ibv_pd *pd, struct inlay_task_worker_params *p,
 					 struct inlay_pool *pull, uint32_t wqebbs, uint32_t message, uint32_t receives)
 {
-	struct inlay_task_address peer;
-	uint32_t i;
+	struct inlay_task_address peer = {};
 
 	p->connections = FUZZ_CONNS;
 	p->pool = pull;
 	fuzz_allow(f->conn_memory, sizeof(f->conn_memory));
-	memset(&peer, 0, sizeof(peer));
 	peer.message = message;
 	peer.receives = receives;
 	f->conn_size = inlay_task_conn_size(p);
@@ -428,7 +420,7 @@ FUZZ_UNUSED static void fuzz_worker_make(struct fuzz_worker *f, struct ibv_pd *p
 	f->w.pd = pd;
 	fuzz_cq_make(&f->cq, &f->w.cq);
 	sure(!inlay_task_worker_init_(&f->w, p, NULL));
-	for (i = 0; i < FUZZ_CONNS; i++) {
+	for (uint32_t i = 0; i < FUZZ_CONNS; i++) {
 		f->dead[i] = 0;
 		fuzz_qp_make(&f->qps[i], &f->conns[i].link, &f->cq, FUZZ_CONN_QPN + i, wqebbs, p->credits);
 		f->conns[i].link.peer = peer;

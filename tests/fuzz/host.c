@@ -108,9 +108,7 @@ static int host_is_sent(const struct host_model *m)
 /* The task whose answer, in time or late, a message with this context is, or NULL. */
 static struct host_model *host_concerns(uint64_t context)
 {
-	uint32_t i;
-
-	for (i = 0; i < HOST_TASKS; i++)
+	for (uint32_t i = 0; i < HOST_TASKS; i++)
 		if (host.m[i].context == context && (host.m[i].state == HOST_OUT || host.m[i].state == HOST_EARLY))
 			return &host.m[i];
 	return NULL;
@@ -118,9 +116,7 @@ static struct host_model *host_concerns(uint64_t context)
 
 static void host_break(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < HOST_TASKS; i++) {
+	for (uint32_t i = 0; i < HOST_TASKS; i++) {
 		struct host_model *m = &host.m[i];
 
 		if (m->state != HOST_OUT)
@@ -202,10 +198,9 @@ static void host_sync(void)
 static void host_fill(struct inlay_buf *buf, uint32_t n, struct host_model *m)
 {
 	uint8_t *at = (uint8_t *)inlay_buf_head(buf);
-	uint32_t i;
 
 	inlay_buf_set_data(buf, at, n);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		at[i] = fuzz_pattern(m->what, m->length + i);
 	m->length += n;
 }
@@ -338,13 +333,12 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 static void host_untouched(uint32_t i)
 {
 	const struct host_model *m = &host.m[i];
-	uint32_t w;
 
 	if (host.broken) {
 		sure(host.dead && host.qp.done == host.h.link.sq.pi && !fuzz_receive(&host.qp) && host.h.cq.ci == host.cq.produced);
 		return;
 	}
-	for (w = 0; w < HOST_WINDOWS; w++)
+	for (uint32_t w = 0; w < HOST_WINDOWS; w++)
 		sure(!host.windows[w].open || host.windows[w].owner != i);
 	sure(!m->gathers || host_is_sent(m));
 }
@@ -518,9 +512,7 @@ static void host_keep(uint32_t opcode, const uint8_t *at, uint32_t bytes, uint32
 /* What the worker writes to an open window, before it says so. */
 static void host_written(struct host_model *m, uint32_t length)
 {
-	uint32_t i;
-
-	for (i = 0; i < HOST_WINDOWS; i++)
+	for (uint32_t i = 0; i < HOST_WINDOWS; i++)
 		if (host.windows[i].open && host.windows[i].owner == (uint32_t)(m - host.m) && m->granted &&
 		    host.windows[i].addr == (uintptr_t)host.user + (uintptr_t)(m - host.m) * USER_BYTES + 512)
 			fuzz_fill(host.user + (m - host.m) * USER_BYTES + 512, length < m->granted ? length : m->granted, ++host.patterns);
@@ -529,12 +521,11 @@ static void host_written(struct host_model *m, uint32_t length)
 static void host_message(struct fuzz_in *in)
 {
 	uint32_t who = fuzz_8(in), form = fuzz_8(in), n, kind, length, flip, odd, opcode = MLX5_CQE_RESP_SEND;
-	uint8_t msg[256];
+	uint8_t msg[256] = {};
 	struct host_model *m = NULL;
 
 	if (who % 8 < HOST_TASKS)
 		m = &host.m[who % 8];
-	memset(msg, 0, sizeof(msg));
 	if (form & 1) {
 		n = fuzz_8(in) % 136;
 		fuzz_bytes(in, msg, n);
@@ -639,9 +630,8 @@ static void host_slots(void)
 static void host_look(void)
 {
 	static const uint8_t states[5] = {INLAY_TASK_FREE, INLAY_TASK_IDLE, INLAY_TASK_SUBMITTED, INLAY_TASK_ENDING, INLAY_TASK_ENDING};
-	uint32_t i;
 
-	for (i = 0; i < HOST_TASKS; i++) {
+	for (uint32_t i = 0; i < HOST_TASKS; i++) {
 		struct host_model *m = &host.m[i];
 		uint32_t state = m->t->state;
 
@@ -661,15 +651,14 @@ static void host_look(void)
 static void host_bufs(void)
 {
 	static const uint32_t from[5] = {0, 64, 128, 384, 512}, bytes[5] = {64, 64, 256, 40, 256};
-	uint32_t i, b;
 
 	sure(inlay_inventory_size(5 * HOST_TASKS) <= sizeof(host.user_inventory));
 	fuzz_map(&host.map, host.user_map, (struct ibv_pd *)(void *)&host, host.user, sizeof(host.user), USER_LKEY,
 		 INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND);
 	sure(!inlay_inventory_create(host.user_inventory, inlay_inventory_size(5 * HOST_TASKS), 5 * HOST_TASKS, &host.inventory));
 	sure(!inlay_inventory_start(host.inventory));
-	for (i = 0; i < HOST_TASKS; i++)
-		for (b = 0; b < 5; b++)
+	for (uint32_t i = 0; i < HOST_TASKS; i++)
+		for (uint32_t b = 0; b < 5; b++)
 			sure(!inlay_inventory_get_by_addr(host.inventory, &host.map, host.user + i * USER_BYTES + from[b], bytes[b],
 							  &host.bufs[i][b]));
 }
@@ -678,8 +667,7 @@ static void host_begin(uint32_t one, uint32_t two)
 {
 	struct inlay_task_host_params p = inlay_task_host_default();
 	struct inlay_keys keys = {HOST_LKEY, INLAY_NO_KEY};
-	struct inlay_task_address peer;
-	uint32_t i, k;
+	struct inlay_task_address peer = {};
 
 	p.tasks = HOST_TASKS;
 	p.in_flight = one & 1 ? 8 : 4;
@@ -688,7 +676,6 @@ static void host_begin(uint32_t one, uint32_t two)
 	p.max_inline = one & 2 ? 64 : 16;
 	p.max_gather = one & 4 ? 2 : 4;
 	p.user_data = 77;
-	memset(&peer, 0, sizeof(peer));
 	peer.message = HOST_MESSAGE;
 	peer.receives = one & 128 ? 3 : 8;
 	peer.largest = HOST_LARGEST;
@@ -706,7 +693,7 @@ static void host_begin(uint32_t one, uint32_t two)
 	host.outstanding = host.late = host.strays = host.dead = host.broken = 0;
 	host.receives_first = 0;
 	host_bufs();
-	for (i = 0; i < HOST_TASKS; i++) {
+	for (uint32_t i = 0; i < HOST_TASKS; i++) {
 		sure(!inlay_task_alloc(&host.h, 1, host_callback, &host.m[i].t));
 		sure((uint32_t)host.m[i].t->ids.context == i);
 		host.m[i].t->user_data = i;
@@ -716,7 +703,7 @@ static void host_begin(uint32_t one, uint32_t two)
 		host.windows[2 * i].rkey = (0x100 + 2 * i) << 8;
 		host.windows[2 * i + 1].rkey = (0x101 + 2 * i) << 8;
 		if (i < (one >> 3 & 1 ? HOST_TASKS : one >> 4 & 3))
-			for (k = 0; k < 2; k++)
+			for (uint32_t k = 0; k < 2; k++)
 				host.m[i].t->rkey[k] = host.windows[2 * i + k].rkey;
 	}
 }

@@ -170,9 +170,8 @@ static void parse_address(const uint8_t *at, uint32_t n)
 {
 	struct inlay_connect_record r;
 	struct inlay_task_address a;
-	uint32_t role;
 
-	for (role = INLAY_TASK_HOST; role <= INLAY_TASK_WORKER; role++)
+	for (uint32_t role = INLAY_TASK_HOST; role <= INLAY_TASK_WORKER; role++)
 		if (!inlay_task_address_read_(&a, &r, at, n, role, NULL)) {
 			parse_read.addresses++;
 			sure(n == INLAY_TASK_ADDRESS && a.role == role && !memcmp(&a, at, n));
@@ -184,9 +183,8 @@ static void parse_address(const uint8_t *at, uint32_t n)
 static int parse_make(void *key, const void *data, size_t len, uint8_t *code)
 {
 	const struct inlay_mac *mac = (const struct inlay_mac *)key;
-	uint32_t i;
 
-	for (i = 0; i < mac->bytes; i += 4)
+	for (uint32_t i = 0; i < mac->bytes; i += 4)
 		put_le(code + i, inlay_crc32c(data, len) * (2 * i + 1), 4);
 	return 0;
 }
@@ -286,7 +284,6 @@ static void parse_others(const uint8_t *at, uint32_t n)
 	struct inlay_devx_error error;
 	struct inlay_tmh tmh;
 	struct inlay_rvh rvh;
-	int err;
 
 	if (n && !inlay_connect_unpack(&record, at, n, NULL)) {
 		parse_read.records++;
@@ -305,7 +302,7 @@ static void parse_others(const uint8_t *at, uint32_t n)
 		parse_wqes(at, n);
 	if (n < 32)
 		return;
-	for (err = 0; err <= EREMOTEIO; err += EREMOTEIO) {
+	for (int err = 0; err <= EREMOTEIO; err += EREMOTEIO) {
 		sure(inlay_devx_result(err, at, at + 16, &error) == error.err && (!err || error.err) && (error.err || !at[16]));
 		sure(!error.err || error.status == at[16]);
 		inlay_devx_error_text(&error, text, sizeof(text));
@@ -393,9 +390,8 @@ static void parse_query(uint32_t what)
 /* An RQ is reset from the state that the input says. */
 static void parse_reset(void)
 {
-	struct inlay_devx_rq rq;
+	struct inlay_devx_rq rq = {};
 
-	memset(&rq, 0, sizeof(rq));
 	rq.flags = INLAY_DEVX_RQ_SHARED;
 	rq.obj = parse_object();
 	parse_said(inlay_devx_rq_reset(&rq), &rq.error);
@@ -404,15 +400,13 @@ static void parse_reset(void)
 
 static void parse_asynchronous(uint32_t words)
 {
-	struct mlx5dv_devx_event_channel channel;
-	struct mlx5dv_devx_cmd_comp answers;
+	struct mlx5dv_devx_event_channel channel = {};
+	struct mlx5dv_devx_cmd_comp answers = {};
 	struct inlay_devx_error error;
 	struct inlay_devx_event event;
 	uint64_t *buf, id;
 	int err;
 
-	memset(&answers, 0, sizeof(answers));
-	memset(&channel, 0, sizeof(channel));
 	if (!words) {
 		err = inlay_devx_event_get(&channel, &event);
 		sure((!err || err == -EIO) && event.bytes <= sizeof(event.eqe));
@@ -459,11 +453,9 @@ static const uint8_t *parse_record;     /* of each member but this one */
 
 static int parse_allgather(const void *from, void *to, size_t bytes, void *context, void **request)
 {
-	uint32_t i;
-
 	sure(bytes == PARSE_STRIDE);
 	memcpy(to, from, bytes);
-	for (i = 1; i < PARSE_MEMBERS; i++) {
+	for (uint32_t i = 1; i < PARSE_MEMBERS; i++) {
 		uint8_t *at = (uint8_t *)to + i * bytes;
 		uint32_t length, crc;
 
@@ -486,9 +478,7 @@ static int parse_test(void *request)
 
 static void parse_inside(const struct worker_group *g, const void *at, uint64_t n)
 {
-	uint32_t i;
-
-	for (i = 0; i < PARSE_MEMBERS; i++) {
+	for (uint32_t i = 0; i < PARSE_MEMBERS; i++) {
 		const uint8_t *record = g->all + i * PARSE_STRIDE;
 		uint64_t length = get_le(record + 12, 4);
 
@@ -536,7 +526,6 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 	struct worker_group_segment s;
 	struct worker_group g;
 	struct worker_group_worker w;
-	uint32_t i;
 	int err;
 
 	sure(memory);
@@ -557,7 +546,7 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 	err = worker_group_progress(&g);
 	parse_read.groups += !err;
 	sure(err || (parse_entries(g.all + PARSE_STRIDE) >= 0 && g.workers == 1 + 2 * (uint32_t)parse_entries(g.all + PARSE_STRIDE)));
-	for (i = 0; i <= g.workers; i++) {
+	for (uint32_t i = 0; i <= g.workers; i++) {
 		if (!worker_group_worker(&g, i, &w))
 			parse_inside(&g, w.address, w.address_len);
 		else

@@ -72,9 +72,8 @@ static struct {
 
 static struct inlay_connect_record plugin_record(uint32_t qpn)
 {
-	struct inlay_connect_record r;
+	struct inlay_connect_record r = {};
 
-	memset(&r, 0, sizeof(r));
 	r.type = IBV_QPT_RC;
 	r.link = INLAY_CONNECT_ROCE_V2;
 	r.gid[0] = 0xfe;
@@ -196,9 +195,7 @@ static int plugin_dereg_mr(struct ibv_mr *mr)
 
 static struct plugin_object *plugin_find(uint32_t conn, uint32_t plugin, uint32_t map, uint64_t handle)
 {
-	uint32_t i;
-
-	for (i = 0; i < plug.num_objects; i++) {
+	for (uint32_t i = 0; i < plug.num_objects; i++) {
 		struct plugin_object *o = &plug.objects[i];
 
 		if (o->live && o->conn == conn && o->plugin == plugin && o->map == map && o->handle == handle)
@@ -211,9 +208,8 @@ static struct plugin_object *plugin_find(uint32_t conn, uint32_t plugin, uint32_
 static struct inlay_task_cmd *plugin_owner(uint32_t conn, const struct fuzz_piece *p, int out)
 {
 	const struct inlay_task_conn *c = &plug.f.conns[conn];
-	uint32_t i;
 
-	for (i = 0; i < c->num; i++) {
+	for (uint32_t i = 0; i < c->num; i++) {
 		struct inlay_task_cmd *cmd = &c->cmds[i];
 		const uint8_t *from = out ? cmd->response : cmd->payload;
 		uint32_t size = out ? cmd->response_max : cmd->payload_len;
@@ -252,9 +248,8 @@ static int plugin_within(const struct inlay_blob_range *r, uint32_t num, uint32_
 static int plugin_mapped(uint32_t conn, uint32_t plugin, uint32_t rkey, uint64_t addr, uint64_t bytes, uint32_t access)
 {
 	struct inlay_blob_range ranges[PLUGIN_RANGES];
-	uint32_t i;
 
-	for (i = 0; i < plug.num_objects; i++) {
+	for (uint32_t i = 0; i < plug.num_objects; i++) {
 		const struct plugin_object *o = &plug.objects[i];
 
 		if ((o->live || plug.f.dead[conn]) && o->conn == conn && o->plugin == plugin && o->map &&
@@ -262,7 +257,7 @@ static int plugin_mapped(uint32_t conn, uint32_t plugin, uint32_t rkey, uint64_t
 			return 1;
 	}
 	/* A broken connection may have been given what it was never told. */
-	for (i = 0; plug.f.dead[conn] && i < plug.num; i++) {
+	for (uint32_t i = 0; plug.f.dead[conn] && i < plug.num; i++) {
 		const struct plugin_command *c = &plug.commands[i];
 
 		if (c->conn == conn && c->plugin == plugin && c->op == RDMA_MAP && c->state == PLUGIN_DROPPED &&
@@ -370,9 +365,8 @@ static void plugin_device(uint32_t conn, uint32_t most)
 static void plugin_adopt(struct plugin_ep *ep)
 {
 	const struct rdma_ep *e = (const struct rdma_ep *)(const void *)ep->qp.link;
-	uint32_t i;
 
-	for (i = 0; i < FUZZ_CONNS; i++)
+	for (uint32_t i = 0; i < FUZZ_CONNS; i++)
 		for (ep->entry = 1; ep->entry <= 2; ep->entry++)
 			if (plug.f.conns[i].states[ep->entry] == e->host) {
 				ep->owner = i;
@@ -442,11 +436,10 @@ static uint64_t plugin_name(struct fuzz_in *in, uint32_t map)
 
 static uint32_t plugin_blob(struct fuzz_in *in, uint32_t conn, uint8_t *at)
 {
-	struct inlay_blob head;
+	struct inlay_blob head = {};
 	struct inlay_blob_range r;
 	uint32_t form = fuzz_8(in), i, bytes, crc;
 
-	memset(&head, 0, sizeof(head));
 	memcpy(head.magic, "inlaymap", 8);
 	head.version = INLAY_BLOB_VERSION;
 	head.kind = INLAY_BLOB_RDMA;
@@ -475,9 +468,8 @@ static uint32_t plugin_address(struct fuzz_in *in, uint8_t *at)
 {
 	uint32_t form = fuzz_8(in), crc;
 	struct inlay_connect_record r = plugin_record(1);
-	struct inlay_task_address a;
+	struct inlay_task_address a = {};
 
-	memset(&a, 0, sizeof(a));
 	a.role = INLAY_TASK_HOST;
 	inlay_connect_pack(&r, a.at);
 	a.message = 1024;
@@ -638,9 +630,7 @@ static void plugin_arrive(struct fuzz_in *in, struct plugin_ep *ep)
 
 static struct plugin_ep *plugin_pick(uint32_t which)
 {
-	uint32_t i;
-
-	for (i = 0; i < PLUGIN_EPS; i++)
+	for (uint32_t i = 0; i < PLUGIN_EPS; i++)
 		if (plug.eps[i].used && !which--)
 			return &plug.eps[i];
 	return NULL;
@@ -648,16 +638,14 @@ static struct plugin_ep *plugin_pick(uint32_t which)
 
 static void plugin_break(uint32_t conn)
 {
-	uint32_t i;
-
 	if (plug.f.dead[conn])
 		return;
 	fuzz_cqe_error(&plug.f.cq, FUZZ_CONN_QPN + conn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
 	plug.f.dead[conn] = 1;
-	for (i = 0; i < plug.num; i++)
+	for (uint32_t i = 0; i < plug.num; i++)
 		if (plug.commands[i].conn == conn && plug.commands[i].state == PLUGIN_COME)
 			plug.commands[i].state = PLUGIN_DROPPED;
-	for (i = 0; i < plug.num_objects; i++)
+	for (uint32_t i = 0; i < plug.num_objects; i++)
 		if (plug.objects[i].conn == conn)
 			plug.objects[i].live = 0;
 }

@@ -105,9 +105,7 @@ static void worker_judge(struct worker_command *c, const uint8_t *msg, uint32_t 
 /* The first one of a connection that no handler has seen; NULL: none. */
 static struct worker_command *worker_next(uint32_t conn)
 {
-	uint32_t i;
-
-	for (i = 0; i < worker.num; i++)
+	for (uint32_t i = 0; i < worker.num; i++)
 		if (worker.commands[i].conn == conn && worker.commands[i].fate == WORKER_HANDLED && worker.commands[i].state == WORKER_COME)
 			return &worker.commands[i];
 	return NULL;
@@ -116,9 +114,8 @@ static struct worker_command *worker_next(uint32_t conn)
 static struct worker_command *worker_kept(uint32_t conn, uint32_t skip)
 {
 	struct worker_command *last = NULL;
-	uint32_t i;
 
-	for (i = 0; i < worker.num; i++)
+	for (uint32_t i = 0; i < worker.num; i++)
 		if (worker.commands[i].conn == conn && worker.commands[i].state == WORKER_KEPT) {
 			last = &worker.commands[i];
 			if (!skip--)
@@ -441,9 +438,8 @@ static void worker_come(uint32_t conn, struct fuzz_in *in)
 	uint32_t form = fuzz_8(in), n, opcode = MLX5_CQE_RESP_SEND;
 	struct worker_command *c;
 	uint64_t serial = worker.num + 1;
-	uint8_t msg[256];
+	uint8_t msg[256] = {};
 
-	memset(msg, 0, sizeof(msg));
 	n = worker_message(in, form, msg);
 	if (worker.f.dead[conn] || worker.num == WORKER_COMMANDS || !fuzz_receive(&worker.f.qps[conn]) || fuzz_cq_room(&worker.f.cq) < 10)
 		return;
@@ -534,7 +530,6 @@ static void worker_begin(uint32_t one, uint32_t two)
 	};
 	const struct inlay_task_entry entries[2] = {{1, &plugins[0], &worker}, {2, &plugins[1], &worker}};
 	struct inlay_task_worker_params p = inlay_task_worker_default();
-	uint32_t i;
 
 	fuzz_pool_make(&worker.f.pool, (struct ibv_pd *)(void *)&worker, worker.elements, WORKER_ELEMENTS, WORKER_ELEMENT, FUZZ_POOL_LKEY);
 	p.plugins = entries;
@@ -546,7 +541,7 @@ static void worker_begin(uint32_t one, uint32_t two)
 	p.max_inline = one & 2 ? 64 : 16;
 	fuzz_worker_make(&worker.f, NULL, &p, one & 4 ? NULL : worker.f.pool.pool, two & 1 ? 8 : 64, one & 16 ? 64 : WORKER_MESSAGE, 8);
 	worker.num = worker.all_strays = 0;
-	for (i = 0; i < FUZZ_CONNS; i++)
+	for (uint32_t i = 0; i < FUZZ_CONNS; i++)
 		worker.come[i] = worker.down[i] = worker.strays[i] = worker.written[i] = 0;
 }
 

@@ -6,7 +6,11 @@ import struct
 import sys
 
 OPCODES = {'SEND_INVAL': 0x01, 'RDMA_WRITE': 0x08, 'RDMA_WRITE_IMM': 0x09, 'SEND': 0x0a, 'SEND_IMM': 0x0b,
-           'RDMA_READ': 0x10, 'ATOMIC_CS': 0x11, 'ATOMIC_FA': 0x12}
+           'RDMA_READ': 0x10, 'ATOMIC_CS': 0x11, 'ATOMIC_FA': 0x12, 'MASKED_CS': 0x14, 'MASKED_FA': 0x15,
+           'TSO': 0x0e, 'UMR': 0x25}
+# Of a key: IBV_ACCESS_LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, and what a UMR changes: free, these, number, length
+ACCESS, CHANGED = (8, 0x20, 0x10, 0x40), 1 << 29 | 15 << 18 | 1 << 13 | 1
+OPERANDS = ('swap', 'compare', 'swap_mask', 'compare_mask', 'add', 'boundary')
 # IBV_WC_*: what a send's completion is called, by the WQE's opcode; a receive's, by the CQE's
 SENT = {0x01: 0, 0x08: 1, 0x09: 1, 0x0a: 0, 0x0b: 0, 0x10: 2, 0x11: 3, 0x12: 4}
 RECEIVED = {1: 129, 2: 128, 3: 128, 4: 128}
@@ -21,12 +25,30 @@ def number(m, key):
 
 def data(sge):
     """A data segment: count, key, address."""
-    addr, length, lkey = (int(x, 0) for x in sge.split(':'))
+    addr, length, lkey = (int(x, 0) for x in sge.split(":"))
     return struct.pack('>IIQ', length, lkey, addr)
 
 
 def sges(m):
     return b''.join(data(s) for s in m['sge'].split(',')) if 'sge' in m else b''
+
+
+def umr(m):
+    """The change, the key's context, and its entries in units of four."""
+    entries = sges(m)
+    entries += bytes(-len(entries) % 64)
+    length = sum(int(x.split(':')[1]) for x in m['sge'].split(','))
+    access = sum(bit for i, bit in enumerate(ACCESS) if number(m, 'access') >> i & 1)
+    return struct.pack('>B3xHHQ32x', 0x80, len(entries) // 16, 0, CHANGED) + \
+        struct.pack('>2xBxI16xQ32x', access, 0xffffff00 | number(m, 'mkey') & 0xff, length) + entries
+
+
+def ethernet(m):
+    """Checksums of IP and of what it carries, segment size, the header's length and bytes."""
+    length, seed = (int(x) for x in m.get('header', '0@0').split('@'))
+    body = struct.pack('>4xBxH4xH', 0xc0 * number(m, 'checksums'), int(m.get('mss', 0)), length)
+    body += bytes((seed + 7 * i) & 255 for i in range(length))
+    return body + bytes(-len(body) % 16)
 
 
 def destination(m):
@@ -46,10 +68,15 @@ def destination(m):
 
 
 def wqe(m):
-    body = destination(m)
+    modifier, body = 0, ethernet(m) if 'checksums' in m else destination(m)
     if 'raddr' in m:
         body += struct.pack('>QII', number(m, 'raddr'), number(m, 'rkey'), 0)
-    if 'swap' in m:
+    if m['op'].startswith('MASKED'):
+        size = int(m['sge'].split(':')[1])
+        modifier = (8 | size // 8) << 24
+        body += b''.join(number(m, k).to_bytes(size, 'big') for k in OPERANDS if k in m)
+        body += bytes(-len(body) % 16)
+    elif 'swap' in m:
         body += struct.pack('>QQ', number(m, 'swap'), number(m, 'compare'))
     elif 'add' in m:
         body += struct.pack('>QQ', number(m, 'add'), 0)
@@ -59,19 +86,20 @@ def wqe(m):
         if length:
             body += struct.pack('>I', 1 << 31 | length) + payload
             body += bytes(-len(body) % 16)
-    body += sges(m)
-    flags = number(m, 'fence') * 4 << 5 | number(m, 'signaled') * 2 << 2 | number(m, 'solicited') << 1
-    imm = number(m, 'imm') if 'imm' in m else number(m, 'invalidate') if 'invalidate' in m else 0
+    body += umr(m) if 'mkey' in m else sges(m)
+    flags = (number(m, 'fence') * 4 + int(m.get('small_fence', 0))) << 5 | number(m, 'signaled') * 2 << 2 | number(m, 'solicited') << 1
+    imm = int(m.get('imm', m.get('invalidate', m.get('mkey', '0'))), 0)
     ds = 1 + len(body) // 16
-    return struct.pack('>IIII', number(m, 'index') << 8 | OPCODES[m['op']], number(m, 'qpn') << 8 | ds, flags, imm) + body
+    return struct.pack('>IIII', modifier | number(m, 'index') << 8 | OPCODES[m['op']], number(m, 'qpn') << 8 | ds, flags, imm) + body
 
 
 def receive(m):
+    link = struct.pack('>HH12x', 0, number(m, 'next')) if 'next' in m else b''
     body = sges(m)
     room = 16 * number(m, 'room')
     if len(body) < room:
         body += struct.pack('>IIQ', 0, 0x100, 0)
-    return body + bytes(room - len(body))
+    return link + body + bytes(room - len(body))
 
 
 def completion(m, b):
@@ -134,7 +162,7 @@ def main():
             if not matches(record, m['record']) or (register is not None and not matches(register, m['register'])):
                 wrong = 'expected %s %s' % (record.hex(), register.hex() if register else '')
         else:
-            last = {'wqe': wqe, 'receive': receive}[kind](m)
+            last = (wqe if kind == 'wqe' else receive)(m)
             if not matches(last, m['bytes']):
                 wrong = 'expected %s' % last.hex()
         if wrong:

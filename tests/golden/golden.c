@@ -43,27 +43,27 @@ static uint32_t below(uint32_t n)
 
 static struct mlx5dv_qp view(struct ibv_qp *qp)
 {
-	struct mlx5dv_obj obj;
-	struct mlx5dv_qp dv;
+	struct mlx5dv_qp dv = {.comp_mask = 0};
 
-	memset(&dv, 0, sizeof(dv));
-	obj.qp.in = qp;
-	obj.qp.out = &dv;
-	must(!mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP));
+	must(!mlx5dv_init_obj(&(struct mlx5dv_obj){.qp = {qp, &dv}}, MLX5DV_OBJ_QP));
 	return dv;
 }
 
 /* What both have; ".." where they differ, because neither was written to */
 static void bytes(const char *name, const uint8_t *a, const uint8_t *b, uint32_t n)
 {
-	uint32_t i;
-
 	printf("%s", name);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		if (a[i] == b[i])
 			printf("%02x", a[i]);
 		else
 			printf("..");
+}
+
+static void put(uint8_t *at, uint64_t value, uint32_t n)
+{
+	while (n--)
+		at[n] = (uint8_t)value, value >>= 8;
 }
 
 /* ---- Sends ---- */
@@ -72,53 +72,55 @@ static const struct { const char *name; enum ibv_wr_opcode op; } ops[] = {
 	{"SEND", IBV_WR_SEND}, {"SEND_IMM", IBV_WR_SEND_WITH_IMM}, {"RDMA_WRITE", IBV_WR_RDMA_WRITE},
 	{"RDMA_WRITE_IMM", IBV_WR_RDMA_WRITE_WITH_IMM}, {"SEND_INVAL", IBV_WR_SEND_WITH_INV}, {"RDMA_READ", IBV_WR_RDMA_READ},
 	{"ATOMIC_CS", IBV_WR_ATOMIC_CMP_AND_SWP}, {"ATOMIC_FA", IBV_WR_ATOMIC_FETCH_AND_ADD},
+	{"UMR", IBV_WR_DRIVER1}, {"MASKED_CS", IBV_WR_DRIVER1}, {"MASKED_FA", IBV_WR_DRIVER1}, {"SEND", IBV_WR_SEND}, {"TSO", IBV_WR_TSO},
 };
+enum { UMR = 8, MASKED_CS, MASKED_FA, PACKET, TSO };
 
-static const struct { const char *name; enum ibv_qp_type type; uint32_t ops, requests; } types[] = {
-	{"RC", IBV_QPT_RC, 8, 450}, {"UC", IBV_QPT_UC, 4, 180}, {"UD", IBV_QPT_UD, 2, 200}, {"XRC", IBV_QPT_XRC_SEND, 8, 200},
-	{"DC", IBV_QPT_DRIVER, 8, 220},
+static const struct { const char *name; enum ibv_qp_type type; uint32_t first, ops, requests; } types[] = {
+	{"RC", IBV_QPT_RC, 0, 8, 450}, {"UC", IBV_QPT_UC, 0, 4, 180}, {"UD", IBV_QPT_UD, 0, 2, 200}, {"XRC", IBV_QPT_XRC_SEND, 0, 8, 200},
+	{"DC", IBV_QPT_DRIVER, 0, 8, 220}, {"RC", IBV_QPT_RC, UMR, 3, 200}, {"RAW", IBV_QPT_RAW_PACKET, PACKET, 2, 120},
 };
+enum { DV = 5, RAW }; /* the first has the mlx5dv functions; the second wants Ethernet */
+static struct mlx5dv_mkey *mkey;
 
 /* To RTS, before which libmlx5 posts nothing; connected to itself */
 static void qp_up(struct ibv_qp *qp, enum ibv_qp_type type)
 {
-	const int rc = type == IBV_QPT_RC, uc = type == IBV_QPT_UC, ud = type == IBV_QPT_UD, xrc = type == IBV_QPT_XRC_SEND;
+	const int rc = type == IBV_QPT_RC, uc = type == IBV_QPT_UC, ud = type == IBV_QPT_UD, raw = type == IBV_QPT_RAW_PACKET,
+		  path = rc || uc || type == IBV_QPT_XRC_SEND;
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num, .ah_attr = {.dlid = 1, .port_num = 1},
 		.max_rd_atomic = 8, .max_dest_rd_atomic = 8, .min_rnr_timer = 1, .port_num = 1, .timeout = 14,
 	};
 
-	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : rc || uc || xrc ? IBV_QP_ACCESS_FLAGS : 0)));
+	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT |
+			    (raw ? 0 : IBV_QP_PKEY_INDEX) | (ud ? IBV_QP_QKEY : path ? IBV_QP_ACCESS_FLAGS : 0)));
 	a.qp_state = IBV_QPS_RTR;
-	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | (ud ? 0 : IBV_QP_PATH_MTU) |
-			    (rc || uc || xrc ? IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN : 0) |
+	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | (ud || raw ? 0 : IBV_QP_PATH_MTU) | (path ? IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN : 0) |
 			    (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)));
 	a.qp_state = IBV_QPS_RTS;
-	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN |
-			    (ud || uc ? 0 : IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)));
+	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | (raw ? 0 : IBV_QP_SQ_PSN) |
+			    (ud || uc || raw ? 0 : IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)));
 }
 
-static struct ibv_qp *qp_make(enum ibv_qp_type type)
+static struct ibv_qp *qp_make(uint32_t t)
 {
+	const enum ibv_qp_type type = types[t].type;
+	const uint32_t recv = type != IBV_QPT_XRC_SEND && type != IBV_QPT_DRIVER, by_ops = type == IBV_QPT_DRIVER || t == DV;
 	struct ibv_qp_init_attr_ex a = {
-		.send_cq = cq, .recv_cq = cq, .qp_type = type, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd,
-		.cap = {.max_send_wr = 512, .max_recv_wr = 256, .max_send_sge = 4, .max_recv_sge = 4, .max_inline_data = 64},
+		.send_cq = cq, .recv_cq = type == IBV_QPT_XRC_SEND ? NULL : cq, .qp_type = type, .pd = pd, .max_tso_header = 64,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | (by_ops ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : t == RAW ? IBV_QP_INIT_ATTR_MAX_TSO_HEADER : 0),
+		.cap = {512, recv * 256, 4, recv * 4, t == DV ? 512 : 64},
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV |
+				  IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+				  IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
 	};
-	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr = {.dc_type = MLX5DV_DCTYPE_DCI}};
-	struct ibv_qp *qp;
+	struct mlx5dv_qp_init_attr dv = {
+		.comp_mask = t == DV ? MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS : MLX5DV_QP_INIT_ATTR_MASK_DC,
+		.dc_init_attr = {.dc_type = MLX5DV_DCTYPE_DCI}, .send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_RAW_WQE,
+	};
+	struct ibv_qp *qp = by_ops ? mlx5dv_create_qp(ctx, &a, &dv) : ibv_create_qp_ex(ctx, &a);
 
-	if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER) {
-		a.recv_cq = NULL;
-		a.cap.max_recv_wr = a.cap.max_recv_sge = 0;
-	}
-	if (type == IBV_QPT_DRIVER) {
-		a.recv_cq = cq;
-		a.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-		a.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV |
-				   IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
-				   IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-	}
-	qp = type == IBV_QPT_DRIVER ? mlx5dv_create_qp(ctx, &a, &dv) : ibv_create_qp_ex(ctx, &a);
 	must(qp);
 	qp_up(qp, type);
 	return qp;
@@ -130,18 +132,20 @@ struct request {
 	struct ibv_ah_attr path;
 	struct ibv_ah *ah;
 	uint8_t payload[64], seed;
-	uint32_t number, qkey;  /* of the destination */
-	uint64_t key;
+	uint32_t number, qkey;  /* of the destination; of the memory key */
+	uint64_t key, raddr, value[4];  /* swap, compare, their masks; or what to add, and the boundary */
+	uint32_t op, rkey, access;
 };
 
 static void request_make(struct request *r, uint32_t t)
 {
 	struct ibv_send_wr *wr = &r->wr;
-	uint32_t i, op = below(types[t].ops), atomic = op >= 6;
+	uint32_t i, op = types[t].first + below(types[t].ops), atomic = op == 6 || op == 7, masked = op == MASKED_CS || op == MASKED_FA;
 	uint64_t raddr = rnd(), a = rnd(), b = rnd();
 	uint32_t rkey = (uint32_t)rnd(), flags = below(8);
 
 	memset(r, 0, sizeof(*r));
+	r->op = op;
 	wr->opcode = ops[op].op;
 	wr->send_flags = (flags & 1 ? IBV_SEND_SIGNALED : 0) | (flags & 2 ? IBV_SEND_SOLICITED : 0) | (flags & 4 ? IBV_SEND_FENCE : 0);
 	wr->sg_list = r->sge;
@@ -164,18 +168,27 @@ static void request_make(struct request *r, uint32_t t)
 		r->sge[0].addr = (uintptr_t)r->payload;
 		r->sge[0].length = below(65);
 	}
-	if (types[t].type != IBV_QPT_UD && atomic) {
-		wr->wr.atomic.remote_addr = raddr;
-		wr->wr.atomic.rkey = rkey;
-		wr->wr.atomic.compare_add = a;
-		wr->wr.atomic.swap = op == 6 ? b : 0;
-	} else if (types[t].type != IBV_QPT_UD && (op == 2 || op == 3 || op == 5)) {
-		wr->wr.rdma.remote_addr = raddr;
-		wr->wr.rdma.rkey = rkey;
-	}
+	if (atomic)
+		wr->wr = (__typeof__(wr->wr)){.atomic = {raddr, a, op == 6 ? b : 0, rkey}};
+	else
+		wr->wr = (__typeof__(wr->wr)){.rdma = {raddr, rkey}};
+	r->raddr = raddr;
+	r->rkey = rkey;
 	r->number = (uint32_t)rnd() & 0xffffff;
 	r->qkey = (uint32_t)rnd() & 0x7fffffff;
 	r->key = rnd();
+	if (t >= DV) {
+		wr->num_sge = masked ? 1 : 1 + (int)below(4);
+		r->access = below(16);
+		for (i = 0; i < 4; i++) {
+			r->value[i] = rnd() >> (a & 1 ? 0 : 32);
+			r->sge[i] = (struct ibv_sge){rnd(), masked ? a & 1 ? 8 : 4 : 1 + below(0xffff), (uint32_t)rnd()};
+		}
+		if (t == RAW && b & 1)
+			wr->send_flags |= IBV_SEND_IP_CSUM;
+		if (op == TSO)
+			wr->tso = (__typeof__(wr->tso)){r->payload, (uint16_t)(14 + below(51)), (uint16_t)(64 + below(8937))};
+	}
 	if (types[t].type == IBV_QPT_XRC_SEND)
 		wr->qp_type.xrc.remote_srqn = r->number;
 	if (types[t].type != IBV_QPT_UD && types[t].type != IBV_QPT_DRIVER)
@@ -213,13 +226,11 @@ static void post_dc(struct ibv_qp *qp, struct request *r)
 	case IBV_WR_SEND: ibv_wr_send(q); break;
 	case IBV_WR_SEND_WITH_IMM: ibv_wr_send_imm(q, wr->imm_data); break;
 	case IBV_WR_SEND_WITH_INV: ibv_wr_send_inv(q, wr->invalidate_rkey); break;
-	case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(q, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
-	case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(q, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data); break;
-	case IBV_WR_RDMA_READ: ibv_wr_rdma_read(q, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-		ibv_wr_atomic_cmp_swp(q, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
-		break;
-	default: ibv_wr_atomic_fetch_add(q, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
+	case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(q, r->rkey, r->raddr); break;
+	case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(q, r->rkey, r->raddr, wr->imm_data); break;
+	case IBV_WR_RDMA_READ: ibv_wr_rdma_read(q, r->rkey, r->raddr); break;
+	case IBV_WR_ATOMIC_CMP_AND_SWP: ibv_wr_atomic_cmp_swp(q, r->rkey, r->raddr, wr->wr.atomic.compare_add, wr->wr.atomic.swap); break;
+	default: ibv_wr_atomic_fetch_add(q, r->rkey, r->raddr, wr->wr.atomic.compare_add);
 	}
 	mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(q), r->ah, r->number, r->key);
 	if (wr->send_flags & IBV_SEND_INLINE)
@@ -229,14 +240,36 @@ static void post_dc(struct ibv_qp *qp, struct request *r)
 	must(!ibv_wr_complete(q));
 }
 
+/* What libmlx5 has in mlx5dv only. To a masked atomic it adds the index and the queue pair */
+static void post_dv(struct ibv_qp *qp, struct request *r)
+{
+	struct mlx5dv_qp_ex *q = mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp));
+	const uint32_t flags = r->wr.send_flags, size = r->sge[0].length, n = r->op == UMR ? 0 : r->op == MASKED_CS ? 4 : 2, ds = 3 + (n * size + 15) / 16;
+	uint8_t wqe[128] = {[0] = size == 8 ? 9 : 8, [3] = r->op == MASKED_CS ? 0x14 : 0x15, [7] = (uint8_t)ds};
+
+	ibv_wr_start(ibv_qp_to_qp_ex(qp));
+	ibv_qp_to_qp_ex(qp)->wr_flags = flags | IBV_SEND_INLINE;
+	mkey->lkey = r->number;
+	wqe[11] = (flags & IBV_SEND_SIGNALED ? 8 : 0) | (flags & IBV_SEND_SOLICITED ? 2 : 0) | (flags & IBV_SEND_FENCE ? 128 : 0);
+	put(wqe + 16, r->raddr, 8);
+	put(wqe + 24, r->rkey, 4);
+	for (uint32_t i = 0; i < n; i++)
+		put(wqe + 32 + i * size, r->value[i], size);
+	mlx5dv_set_data_seg((struct mlx5_wqe_data_seg *)(void *)(wqe + 16 * ds - 16), size, r->sge[0].lkey, r->sge[0].addr);
+	if (r->op == UMR)
+		mlx5dv_wr_mr_list(q, mkey, r->access, (uint16_t)r->wr.num_sge, r->sge);
+	else
+		mlx5dv_wr_raw_wqe(q, wqe);
+	must(!ibv_wr_complete(ibv_qp_to_qp_ex(qp)));
+}
+
 static void meaning(const struct request *r, uint32_t t, uint32_t index, uint32_t qpn)
 {
 	const struct ibv_send_wr *wr = &r->wr;
 	const struct ibv_global_route *g = &r->path.grh;
-	uint32_t i, k;
+	static int after_umr;   /* then libmlx5 puts the weakest fence */
+	uint32_t i, k = r->op, masked = k == MASKED_CS || k == MASKED_FA;
 
-	for (k = 0; ops[k].op != wr->opcode; k++)
-		;
 	printf("wqe qp=%s op=%s index=%u qpn=0x%x signaled=%d solicited=%d fence=%d", types[t].name, ops[k].name, index, qpn,
 	       !!(wr->send_flags & IBV_SEND_SIGNALED), !!(wr->send_flags & IBV_SEND_SOLICITED), !!(wr->send_flags & IBV_SEND_FENCE));
 	if (k == 1 || k == 3)
@@ -256,14 +289,22 @@ static void meaning(const struct request *r, uint32_t t, uint32_t index, uint32_
 		for (i = 0; i < 16; i++)
 			printf("%02x", g->dgid.raw[i]);
 	}
-	if (k == 2 || k == 3 || k == 5)
-		printf(" raddr=0x%" PRIx64 " rkey=0x%x", wr->wr.rdma.remote_addr, wr->wr.rdma.rkey);
-	if (k >= 6)
-		printf(" raddr=0x%" PRIx64 " rkey=0x%x", wr->wr.atomic.remote_addr, wr->wr.atomic.rkey);
+	if (k == 2 || k == 3 || (k >= 5 && k < UMR) || masked)
+		printf(" raddr=0x%" PRIx64 " rkey=0x%x", r->raddr, r->rkey);
 	if (k == 6)
 		printf(" compare=0x%" PRIx64 " swap=0x%" PRIx64, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
 	if (k == 7)
 		printf(" add=0x%" PRIx64, wr->wr.atomic.compare_add);
+	if (k == UMR)
+		printf(" mkey=0x%x access=0x%x small_fence=%d", r->number, r->access, after_umr && !(wr->send_flags & IBV_SEND_FENCE));
+	after_umr = k == UMR;
+	for (i = 0; masked && i < (k == MASKED_CS ? 4 : 2); i++)
+		printf(" %s=0x%" PRIx64, (const char *[]){"swap", "compare", "swap_mask", "compare_mask", "add", "boundary"}
+		       [i + (k == MASKED_FA ? 4 : 0)], r->value[i]);
+	if (t == RAW)
+		printf(" checksums=%d", !!(wr->send_flags & IBV_SEND_IP_CSUM));
+	if (k == TSO)
+		printf(" mss=%u header=%u@%u", wr->tso.mss, wr->tso.hdr_sz, r->seed);
 	if (wr->send_flags & IBV_SEND_INLINE)
 		printf(" inline=%u@%u", r->sge[0].length, r->seed);
 	for (i = 0; !(wr->send_flags & IBV_SEND_INLINE) && i < (uint32_t)wr->num_sge; i++)
@@ -282,7 +323,7 @@ static void sends(uint32_t t)
 	struct request r;
 
 	for (k = 0; k < 2; k++) {
-		qp[k] = qp_make(types[t].type);
+		qp[k] = qp_make(t);
 		dv[k] = view(qp[k]);
 		memset(dv[k].sq.buf, k ? 0xff : 0, dv[k].sq.wqe_cnt * 64);
 	}
@@ -292,6 +333,8 @@ static void sends(uint32_t t)
 			memset(dv[k].bf.reg, 0, 2 * dv[k].bf.size);
 			if (types[t].type == IBV_QPT_DRIVER)
 				post_dc(qp[k], &r);
+			else if (t == DV)
+				post_dv(qp[k], &r);
 			else
 				must(!ibv_post_send(qp[k], &r.wr, &bad));
 			for (i = 0; i < sizeof(wqe[k]); i++)
@@ -322,53 +365,61 @@ static void sends(uint32_t t)
 
 /* ---- Receives ---- */
 
-static void receives(void)
+/* shared: of an SRQ, whose entries libmlx5 has linked when it made the ring */
+static void receives(int shared)
 {
-	struct ibv_qp *qp[2] = {qp_make(IBV_QPT_RC), qp_make(IBV_QPT_RC)};
-	struct mlx5dv_qp dv[2] = {view(qp[0]), view(qp[1])};
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = 255, .max_sge = 3}};
+	struct ibv_srq *srq[2] = {NULL, NULL};
+	struct ibv_qp *qp[2] = {NULL, NULL};
 	struct ibv_recv_wr wr, *bad;
 	struct ibv_sge sge[4];
-	uint32_t i, k, n;
+	uint32_t i, k, n, stride = 0, link = shared ? 16 : 0;
+	uint8_t *ring[2];
+	__be32 *record[2];
 
-	for (k = 0; k < 2; k++)
-		memset(dv[k].rq.buf, k ? 0xff : 0, dv[k].rq.wqe_cnt * (size_t)dv[k].rq.stride);
+	for (k = 0; k < 2; k++) {
+		if (shared) {
+			struct mlx5dv_srq dv = {.comp_mask = 0};
+
+			srq[k] = ibv_create_srq(pd, &attr);
+			must(srq[k] && !mlx5dv_init_obj(&(struct mlx5dv_obj){.srq = {srq[k], &dv}}, MLX5DV_OBJ_SRQ));
+			ring[k] = dv.buf, record[k] = dv.dbrec, stride = dv.stride;
+		} else {
+			struct mlx5dv_qp dv = view(qp[k] = qp_make(0));
+
+			ring[k] = dv.rq.buf, record[k] = &dv.dbrec[MLX5_RCV_DBR], stride = dv.rq.stride;
+		}
+		for (n = 0; n < 256; n++)
+			memset(ring[k] + n * stride + link, k ? 0xff : 0, stride - link);
+	}
 	for (n = 0; n < 150; n++) {
 		memset(&wr, 0, sizeof(wr));
 		wr.sg_list = sge;
-		wr.num_sge = (int)below(5);
-		printf("receive index=%u room=%u", n, dv[0].rq.stride / 16);
+		wr.num_sge = (int)below(shared ? 4 : 5);
+		printf("%s index=%u room=%u", shared ? "shared" : "receive", n, (stride - link) / 16);
+		if (shared)
+			printf(" next=%u", n + 1);
 		for (i = 0; i < (uint32_t)wr.num_sge; i++) {
 			sge[i].addr = rnd();
 			sge[i].length = 1 + below(0x7fffffff);
 			sge[i].lkey = (uint32_t)rnd();
 			printf("%s0x%" PRIx64 ":%u:0x%x", i ? "," : " sge=", sge[i].addr, sge[i].length, sge[i].lkey);
 		}
-		must(!ibv_post_recv(qp[0], &wr, &bad) && !ibv_post_recv(qp[1], &wr, &bad));
-		bytes(" bytes=", (uint8_t *)dv[0].rq.buf + n * (size_t)dv[0].rq.stride, (uint8_t *)dv[1].rq.buf + n * (size_t)dv[1].rq.stride,
-		      dv[0].rq.stride);
+		for (k = 0; k < 2; k++)
+			must(!(shared ? ibv_post_srq_recv(srq[k], &wr, &bad) : ibv_post_recv(qp[k], &wr, &bad)));
+		bytes(" bytes=", ring[0] + n * stride, ring[1] + n * stride, stride);
 		printf("\n");
 		if (n % 4)
 			continue;
 		printf("doorbell queue=receive next=%u", n + 1);
-		bytes(" record=", (uint8_t *)&dv[0].dbrec[MLX5_RCV_DBR], (uint8_t *)&dv[1].dbrec[MLX5_RCV_DBR], 4);
+		bytes(" record=", (uint8_t *)record[0], (uint8_t *)record[1], 4);
 		printf("\n");
 	}
-	must(!ibv_destroy_qp(qp[0]) && !ibv_destroy_qp(qp[1]));
+	for (k = 0; k < 2; k++)
+		must(!(shared ? ibv_destroy_srq(srq[k]) : ibv_destroy_qp(qp[k])));
 }
 
 /* ---- Completions ---- */
-
-static struct mlx5dv_cq view_cq(struct ibv_cq *of)
-{
-	struct mlx5dv_obj obj;
-	struct mlx5dv_cq dv;
-
-	memset(&dv, 0, sizeof(dv));
-	obj.cq.in = of;
-	obj.cq.out = &dv;
-	must(!mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
-	return dv;
-}
 
 static uint8_t *slot(const struct mlx5dv_cq *dv, uint32_t index)
 {
@@ -391,23 +442,19 @@ static uint32_t uidx_of(struct ibv_qp *qp, const struct mlx5dv_cq *dv, uint32_t 
 	return be32toh(be) & 0xffffff;
 }
 
-static void put(uint8_t *at, uint64_t value, uint32_t n)
-{
-	while (n--)
-		at[n] = (uint8_t)value, value >>= 8;
-}
-
 static void completions(void)
 {
 	static const uint8_t opcodes[] = {0, 0, 0, 0, 1, 2, 3, 4, 13, 14}, sent[] = {1, 8, 9, 10, 11, 16, 17, 18};
 	static const uint8_t syndromes[] = {1, 2, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x22};
-	struct ibv_qp *qp = qp_make(IBV_QPT_RC);
-	struct mlx5dv_cq dv = view_cq(cq);
-	const uint32_t uidx = uidx_of(qp, &dv, 0);
-	uint32_t n, i, opcode, solicited;
+	struct ibv_qp *qp = qp_make(0);
+	struct mlx5dv_cq dv = {.comp_mask = 0};
+	uint32_t n, i, opcode, solicited, uidx;
 	struct ibv_wc wc;
-	uint8_t cqe[64], *page = (uint8_t *)dv.cq_uar + 0x20;
+	uint8_t cqe[64], *page;
 
+	must(!mlx5dv_init_obj(&(struct mlx5dv_obj){.cq = {cq, &dv}}, MLX5DV_OBJ_CQ));
+	page = (uint8_t *)dv.cq_uar + 0x20;
+	uidx = uidx_of(qp, &dv, 0);
 	for (n = 1; n <= 400; n++) {
 		for (i = 0; i < 64; i += 8)
 			put(cqe + i, rnd(), 8);
@@ -460,10 +507,10 @@ static void completions(void)
 	must(!ibv_destroy_qp(qp));
 }
 
-int main(void)
+/* An argument asks for packets alone: on Ethernet */
+int main(int argc, char **argv)
 {
 	struct ibv_device **list;
-	uint32_t t;
 
 	setenv("MLX5_DEBUG_FILE", "/dev/null", 0);
 	must(softdev_present() && !softdev_manual(1));
@@ -474,11 +521,20 @@ int main(void)
 	pd = ibv_alloc_pd(ctx);
 	cq = ibv_create_cq(ctx, 63, NULL, NULL, 0);
 	must(pd && cq);
-	printf("# SPDX-License-Identifier: BSD-3-Clause\n# Golden bytes of mlx5: README.md. Written by golden.c through libmlx5.\n");
-	completions();
-	for (t = 0; t < sizeof(types) / sizeof(types[0]); t++)
-		sends(t);
-	receives();
-	must(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx));
+	mkey = mlx5dv_create_mkey(&(struct mlx5dv_mkey_init_attr){pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 16});
+	must(mkey);
+	if (argc > 1 && argv[1]) {
+		sends(RAW);
+	} else {
+		printf("# SPDX-License-Identifier: BSD-3-Clause\n# Golden bytes of mlx5: README.md. Written by golden.c through libmlx5.\n");
+		completions();
+		for (uint32_t t = 0; t < DV; t++)
+			sends(t);
+		receives(0);
+		sends(DV);
+		receives(1);
+	}
+	mkey->lkey = mkey->rkey;
+	must(!mlx5dv_destroy_mkey(mkey) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx));
 	return 0;
 }

@@ -9,7 +9,8 @@ if [ -n "$DEVICE" ]; then
 	skip "the file is what libmlx5 writes" "a NIC would execute what is posted"
 else
 	try "golden.c" $CC -x c -std=gnu11 -O1 -Wall -Wextra -Itests/softdev tests/golden/golden.c -o "$dir/golden" -lmlx5 -libverbs
-	tests/softdev/run --manual --link ib --fabric "$dir/fabric" "$dir/golden" >"$dir/written" 2>"$dir/out"
+	{ tests/softdev/run --manual --link ib --fabric "$dir/fabric" "$dir/golden" &&
+		tests/softdev/run --manual --fabric "$dir/fabric" "$dir/golden" packets; } >"$dir/written" 2>"$dir/out"
 	result $? "it writes"
 	[ -z "$WRITE" ] || cp "$dir/written" $golden
 	try "the file is what libmlx5 writes" cmp "$dir/written" $golden

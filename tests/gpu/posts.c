@@ -135,15 +135,13 @@ static void same_sides(void)
 	assert_memory_equal(gpu.reg, cpu.reg, 8);
 }
 
-static void test_posts(void **state)
+TEST(test_posts)
 {
-	const struct kind *kind;
 	struct answer answer;
 	struct request r;
 	uint32_t i, bbs, extra;
 
-	(void)state;
-	for (kind = kinds; kind < kinds + ARRAY(kinds); kind++)
+	for (const struct kind *kind = kinds; kind < kinds + ARRAY(kinds); kind++)
 		for (i = 0; i < cases; i++) {
 			uint32_t at = rnd() & 1 ? (uint32_t)rnd() : (uint32_t)(rnd() % 200) - 100;
 
@@ -165,7 +163,7 @@ static void test_posts(void **state)
 }
 
 /* Parts of any lanes of a warp; some fill one WQEBB of two or three. Then all are refused alike, and nothing changes. */
-static void test_warps(void **state)
+TEST(test_warps)
 {
 	static const struct { uint32_t bbs, word; int err; } wrong[] = {
 		{0, 0xf0000000, -EINVAL}, {3, 0xf0000000, -EINVAL}, {(1u << 27) + 1, 0xf0000000, -EINVAL}, {~0u, 0xf0000000, -EINVAL},
@@ -173,7 +171,6 @@ static void test_warps(void **state)
 	struct answer answer[32];
 	uint32_t i, k, lane, mask, bbs;
 
-	(void)state;
 	for (i = 0; i < cases; i++) {
 		mask = i ? (uint32_t)rnd() & (uint32_t)(i % 2 ? ~0u : rnd()) : 0;
 		mask = mask ? mask : ~0u;
@@ -209,7 +206,7 @@ static void test_warps(void **state)
 }
 
 /* One thread: parts of no or too many WQEBBs, a post that does not fit, tickets, and what a look at the CQE says */
-static void test_refused(void **state)
+TEST(test_refused)
 {
 	static const struct { uint32_t ticket, word; int poll, test; } looks[] = {
 		{1, 0xf0000000, 0, 0}, {1, 0x00000000, 1, 1}, {2, 0x00000000, 1, 0}, {0, 0xf0000000, 0, 1}, {5, 0x00000000, 1, -EINVAL},
@@ -217,12 +214,10 @@ static void test_refused(void **state)
 	const uint32_t at = 0x1fffe; /* of the first WQE; a look's counter is its distance from there */
 	struct answer answer;
 	struct request r = {0};
-	uint32_t i, is;
 	int said[4] = {0};
 
-	(void)state;
 	r.wr.data = &r, r.wr.len = 100, r.flags = INLAY_INLINE | INLAY_SIGNALED;
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		queues(IBV_QPT_RC, 0);
 		memcpy(&cpu, &gpu, sizeof(cpu));
 		kernel("post_write", 1, (uintptr_t)&gq, (uintptr_t)&r, (uint64_t)(i ? BBS + 1 : 0), (uintptr_t)&answer);
@@ -237,8 +232,8 @@ static void test_refused(void **state)
 	assert_int_equal(answer.post, -EAGAIN);
 	assert_int_equal(answer.ticket, 1);
 	same_sides();
-	for (i = 0; i < ARRAY(looks); i++)
-		for (is = 0; is < 2; is++) {
+	for (uint32_t i = 0; i < ARRAY(looks); i++)
+		for (uint32_t is = 0; is < 2; is++) {
 			queues(IBV_QPT_RC, at);
 			gq.reserved = gq.published = at + 3; /* the first of them has one WQEBB */
 			gpu.ring[at % BBS * INLAY_WQEBB + 7] = 3;
@@ -257,18 +252,16 @@ static void test_refused(void **state)
 }
 
 /* What a thread that owns a receive queue and a CQ does with them */
-static void test_receives(void **state)
+TEST(test_receives)
 {
 	static struct receiver side[2];
 	struct ibv_sge sge[4];
-	uint32_t i, k;
 
-	(void)state;
-	for (k = 0; k < ARRAY(sge); k++)
+	for (uint32_t k = 0; k < ARRAY(sge); k++)
 		sge[k].addr = rnd(), sge[k].length = 1 + (uint32_t)rnd() % 1000, sge[k].lkey = (uint32_t)rnd();
-	for (k = 0; k < 5; k++) {
+	for (uint32_t k = 0; k < 5; k++) {
 		memset(side, 0, sizeof(side));
-		for (i = 0; i < 2; i++) {
+		for (uint32_t i = 0; i < 2; i++) {
 			must(inlay_rq_init(&side[i].rq, side[i].ring, 2, 64, side[i].record));
 			must(inlay_cq_init(&side[i].cq, side[i].cqes, 2, 64, side[i].cq_record, side[i].cqes, 5));
 			inlay_put32(side[i].cqes + 44, 0x4d000000);
@@ -286,7 +279,7 @@ static void test_receives(void **state)
  * PTX instructions of one thread that nobody else disturbs, with all that rings, but moves, conversions and parameters. Ceilings, by
  * clang 14 and nvcc 13. A warp shares atomic, fences and doorbell.
  */
-static void test_counts(void **state)
+TEST(test_counts)
 {
 	static const struct {
 		const char *name;
@@ -294,10 +287,8 @@ static void test_counts(void **state)
 	} rows[] = {{"count_write", 1, {53, 54}, 1, 2, 1}, {"count_inline", 1, {53, 51}, 1, 2, 1}, {"count_add", 1, {72, 74}, 1, 2, 1},
 		    {"count_warp", 32, {41, 44}, 1, 2, 1}, {"count_poll", 1, {28, 30}, 1, 1, 0}};
 	struct ptx_thread did;
-	uint32_t i;
 
-	(void)state;
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (uint32_t i = 0; i < ARRAY(rows); i++) {
 		int poll = !strcmp(rows[i].name, "count_poll");
 
 		queues(IBV_QPT_RC, 0);
@@ -314,9 +305,8 @@ static void test_counts(void **state)
 	}
 }
 
-static int read_kernels(void **state)
+static int read_kernels(UNUSED void **state)
 {
-	(void)state;
 	ptx_read(&ptx, path);
 	return 0;
 }
@@ -328,10 +318,11 @@ int main(void)
 
 	cases = cases_of ? (uint32_t)atoi(cases_of) : 300;
 	for (by_nvcc = 0; by_nvcc < 2; by_nvcc++)
-		if (ptx_find_file(by_nvcc ? "nvcc" : "clang", path, sizeof(path)))
-			failed += test_group(by_nvcc ? "gpu/posts by nvcc" : "gpu/posts by clang", read_kernels, NULL, TEST(test_posts),
-					     TEST(test_warps), TEST(test_refused), TEST(test_receives), TEST(test_counts));
-		else
+		if (ptx_find_file(by_nvcc ? "nvcc" : "clang", path, sizeof(path))) {
+			print_message("# kernels by %s\n", by_nvcc ? "nvcc" : "clang");
+			failed += run_all(read_kernels, NULL);
+		} else {
 			print_message("# skipped: no kernels by %s\n", by_nvcc ? "nvcc" : "clang");
+		}
 	return failed;
 }

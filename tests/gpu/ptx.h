@@ -92,9 +92,7 @@ enum { PTX_LANE = 2, PTX_ARRAY }; /* a register that is the thread's number; a f
 
 static uint32_t ptx_reg(struct ptx_function *f, const char *name, size_t len)
 {
-	uint32_t i;
-
-	for (i = 0; i < f->regs; i++)
+	for (uint32_t i = 0; i < f->regs; i++)
 		if (strlen(f->reg[i]) == len && !memcmp(f->reg[i], name, len))
 			return i;
 	if (f->regs % 64 == 0)
@@ -378,9 +376,7 @@ static void ptx_read(struct ptx *ptx, const char *path)
 
 static const struct ptx_function *ptx_find(const struct ptx *ptx, const char *name)
 {
-	uint32_t i;
-
-	for (i = 0; i < ptx->functions; i++)
+	for (uint32_t i = 0; i < ptx->functions; i++)
 		if (!strcmp(ptx->function[i].name, name))
 			return &ptx->function[i];
 	ptx_fail("no function %s", name);
@@ -407,11 +403,10 @@ static void ptx_leave(struct ptx_thread *t)
 static void ptx_start(struct ptx_thread *t, const struct ptx *ptx, const char *name, const uint64_t *args)
 {
 	const struct ptx_function *f = ptx_find(ptx, name);
-	uint32_t i;
 
 	t->ptx = ptx;
 	ptx_enter(t, f);
-	for (i = 0; i < f->params; i++)
+	for (uint32_t i = 0; i < f->params; i++)
 		t->frame[0].reg[f->param_reg[i]] = args[i];
 }
 

@@ -83,10 +83,8 @@ static void put(uint32_t at, uint32_t size, uint64_t value)
 /* Lets the pending store k out. */
 static void let_out(struct view *v, uint32_t k)
 {
-	uint32_t i;
-
 	put(v->pending[k].at, v->pending[k].size, v->pending[k].value);
-	for (i = 0; i < v->pending[k].size; i++)
+	for (uint32_t i = 0; i < v->pending[k].size; i++)
 		v->seen[v->pending[k].at + i] = tick;
 	v->wrote = tick;
 	memmove(v->pending + k, v->pending + k + 1, (--v->n - k) * sizeof(v->pending[0]));
@@ -339,12 +337,11 @@ static const char *one(uint64_t seed, const char *what)
 	return run("reads", 64, 8u << rnd() % 4, 2, fails_at);
 }
 
-static void test_schedules(void **state)
+TEST(test_schedules)
 {
 	const char *count = getenv("GPU_SCHEDULES"), *wrong;
 	uint64_t seed, n = count ? strtoull(count, NULL, 0) : 200;
 
-	(void)state;
 	for (seed = 1; seed <= n; seed++) {
 		wrong = one(seed, NULL);
 		if (wrong)
@@ -384,16 +381,14 @@ static void removed_from(const char *kernel, int warp)
 	assert_true(warp ? fences >= 1 : fences >= 4 && loads >= 2 && stores >= 1);
 }
 
-static void test_fences(void **state)
+TEST(test_fences)
 {
-	(void)state;
 	removed_from("reads", 0);
 	removed_from("warp_reads", 1);
 }
 
-static int read_kernels(void **state)
+static int read_kernels(UNUSED void **state)
 {
-	(void)state;
 	ptx_read(&ptx, path);
 	return 0;
 }
@@ -401,13 +396,14 @@ static int read_kernels(void **state)
 int main(void)
 {
 	static const char *const compilers[] = {"clang", "nvcc"};
-	uint32_t i;
 	int failed = 0;
 
-	for (i = 0; i < ARRAY(compilers); i++)
-		if (ptx_find_file(compilers[i], path, sizeof(path)))
-			failed += test_group(compilers[i], read_kernels, NULL, TEST(test_schedules), TEST(test_fences));
-		else
+	for (uint32_t i = 0; i < ARRAY(compilers); i++)
+		if (ptx_find_file(compilers[i], path, sizeof(path))) {
+			print_message("# kernels by %s\n", compilers[i]);
+			failed += run_all(read_kernels, NULL);
+		} else {
 			print_message("# skipped: no kernels by %s\n", compilers[i]);
+		}
 	return failed;
 }

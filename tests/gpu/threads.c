@@ -115,13 +115,12 @@ static void forwarder(int forward, int start)
 static void all_write(void)
 {
 	pthread_t thread[THREADS];
-	uint32_t i;
 
-	for (i = 0; i < 2 * WORDS; i++)
+	for (uint32_t i = 0; i < 2 * WORDS; i++)
 		it.words[i] = i < WORDS ? rnd() : 0;
-	for (i = 0; i < THREADS; i++)
+	for (uint32_t i = 0; i < THREADS; i++)
 		must(pthread_create(&thread[i], NULL, writes, (void *)(uintptr_t)i));
-	for (i = 0; i < THREADS; i++)
+	for (uint32_t i = 0; i < THREADS; i++)
 		must(pthread_join(thread[i], NULL));
 	assert_int_equal(it.wrong, 0);
 }
@@ -176,19 +175,19 @@ static void fails(int forward)
 	unmake();
 }
 
-static void test_threads(UNUSED void **state)
+devx_test(test_threads)
 {
 	all_well(0);
 	fails(0);
 }
 
-static void test_forwarded(UNUSED void **state)
+devx_test(test_forwarded)
 {
 	all_well(1);
 	fails(1);
 }
 
-static void test_refused(UNUSED void **state)
+devx_test(test_refused)
 {
 	struct inlay_gpu_sq other;
 	struct inlay_gpu_map map;
@@ -241,5 +240,5 @@ int main(void)
 {
 	if (!rig_here())
 		return 0;
-	return test_group("gpu/threads", rig_open, rig_close, devx_test(test_threads), devx_test(test_forwarded), devx_test(test_refused));
+	return run_all(rig_open, rig_close);
 }

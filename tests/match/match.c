@@ -71,9 +71,7 @@ static bool matches(uint64_t message, uint64_t tag, uint64_t mask)
 
 static struct item *first_receive(uint64_t tag)
 {
-	uint32_t i;
-
-	for (i = 0; i < receives.n; i++)
+	for (uint32_t i = 0; i < receives.n; i++)
 		if (matches(tag, receives.at[i].tag, receives.at[i].mask))
 			return &receives.at[i];
 	return NULL;
@@ -81,9 +79,7 @@ static struct item *first_receive(uint64_t tag)
 
 static struct item *first_message(uint64_t tag, uint64_t mask)
 {
-	uint32_t i;
-
-	for (i = 0; i < messages.n; i++)
+	for (uint32_t i = 0; i < messages.n; i++)
 		if (matches(messages.at[i].tag, tag, mask))
 			return &messages.at[i];
 	return NULL;
@@ -111,9 +107,7 @@ static struct item *in(struct items *list, uint64_t tag, uint64_t mask, uint64_t
 /* Could a receive of this tag and mask and a posted one that is not in hardware take the same message? */
 static bool overlaps(uint64_t tag, uint64_t mask)
 {
-	uint32_t i;
-
-	for (i = 0; i < receives.n; i++)
+	for (uint32_t i = 0; i < receives.n; i++)
 		if (!receives.at[i].hw && matches(tag & mask, receives.at[i].tag, receives.at[i].mask & mask))
 			return true;
 	return false;
@@ -154,7 +148,9 @@ static void post(uint64_t tag, uint64_t mask, bool offload)
 	status = (mask | ignored) == EXACT && tag % 2 ? inlay_match_take(&m, tag, INLAY_MATCH_UNEXPECTED, &found) : -1;
 	if (status >= 0)
 		expect(status, item != NULL);
-	if (status <= 0)
+	if (!status && tag % 4 == 1)
+		status = inlay_match_add(&m, tag, ++cookies, &found);
+	else if (status <= 0)
 		status = inlay_match_post(&m, tag, mask, ++cookies, &found);
 	if (item) {
 		expect(status, 1);
@@ -177,9 +173,10 @@ static void arrive(uint64_t tag)
 {
 	struct item *item = first_receive(tag);
 	struct inlay_match_found found;
-	int status = tag % 2 ? inlay_match_take(&m, tag, INLAY_MATCH_POSTED, &found) : -1;
+	int status = tag % 2 ? inlay_match_take(&m, tag, INLAY_MATCH_POSTED, &found) :
+		     tag % 4 ? inlay_match_meet(&m, tag, &found) : -1;
 
-	if (status >= 0 && (status || !m.live))
+	if (status >= 0 && (status || !m.live || !(tag % 2)))
 		expect(status, item != NULL);
 	if (status <= 0)
 		status = inlay_match_arrive(&m, tag, ++cookies, &found);
@@ -205,9 +202,8 @@ static void arrive(uint64_t tag)
 static void take_out(struct items *list, uint32_t i, uint32_t kind)
 {
 	struct item item = list->at[i];
-	struct inlay_match_found found;
+	struct inlay_match_found found = {};
 
-	memset(&found, 0, sizeof(found));
 	if (kind == INLAY_MATCH_UNEXPECTED)
 		expect(inlay_match_set_hw(&m, item.handle, 1), -ENOENT);
 	expect(inlay_match_remove(&m, item.handle, &found), 0);
@@ -293,9 +289,8 @@ static void drain(void)
 static uint64_t inverse(void)
 {
 	uint64_t x = m.multiplier;
-	int i;
 
-	for (i = 0; i < 5; i++)
+	for (int i = 0; i < 5; i++)
 		x *= 2 - m.multiplier * x;
 	assert_true(x * m.multiplier == 1);
 	return x;
@@ -313,9 +308,7 @@ enum tags { RANDOM, SMALL, STRIDE, POWERS, BUCKET, DEEP, MPI, NUM_TAGS };
 
 static void tags_make(uint64_t *tags, uint32_t n, uint32_t kind)
 {
-	uint32_t i;
-
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		switch (kind) {
 		case RANDOM: tags[i] = rnd(); break;
 		case SMALL: tags[i] = i; break;
@@ -355,14 +348,13 @@ static uint32_t masks_make(uint64_t *masks, uint32_t kind)
 
 /* ---- tests ---- */
 
-static void any(void **state)
+TEST(any)
 {
 	uint64_t ops, done, masks[64], tags[256], mask, tag;
 	uint32_t round, universe, num_masks, wild, i, kind, few, offload, op, growth, grown = 0;
 	const char *env = getenv("MATCH_OPS");
 	bool grow_posted = false;
 
-	(void)state;
 	ops = env && *env ? strtoull(env, NULL, 0) : 2000000;
 	for (done = 0, round = 0; done < ops; round++) {
 		ignored = round % 4 == 1 ? rnd() & rnd() & rnd() : round % 4 == 3 ? (uint64_t)1 << rnd_below(64) : 0;
@@ -415,14 +407,13 @@ static void any(void **state)
 }
 
 /* A full table of each size says so, and works; every entry is found, in another order than it came in. */
-static void full(void **state)
+TEST(full)
 {
 	static const uint32_t sizes[] = {64, 65, 127, 1000, 65536, 1048576};
 	static const uint64_t masks[] = {EXACT, ~(uint64_t)0xff, 0};
 	struct inlay_match_found found;
 	uint32_t s, i, n, at, k;
 
-	(void)state;
 	for (s = 0; s < ARRAY(sizes); s++) {
 		n = sizes[s];
 		table(n, s);
@@ -476,13 +467,12 @@ static uint32_t depth(uint64_t tag)
 
 /* Tags chosen with the seed known share a bucket and make the longest path there can be; the bound holds, and so does the order. Tags
    chosen for another seed share nothing. */
-static void chosen(void **state)
+TEST(chosen)
 {
 	struct inlay_match_found found;
 	uint64_t tags[4096];
 	uint32_t i, k, most, length;
 
-	(void)state;
 	table(4096, 1);
 	length = m.shift + 1;
 	for (i = 0; i < length; i++)
@@ -520,14 +510,12 @@ static void chosen(void **state)
 }
 
 /* Handles of entries that came after, and made up ones. Those of entries that are out: any */
-static void stale(void **state)
+TEST(stale)
 {
 	static struct inlay_match_found a, b, found;
-	uint32_t i;
 
-	(void)state;
 	table(64, 0);
-	for (i = 0; i < 100; i++)
+	for (uint32_t i = 0; i < 100; i++)
 		assert_int_equal(inlay_match_remove(&m, i < 50 ? i : rnd(), &found), -ENOENT);
 	assert_int_equal(inlay_match_post(&m, 1, EXACT, 1, &a), 0);
 	assert_int_equal(inlay_match_arrive(&m, 1, 2, &found), 1);
@@ -541,23 +529,21 @@ static void stale(void **state)
 }
 
 /* Order is kept where 32 bits, and the bits of a handle, come round. */
-static void sequence(void **state)
+TEST(sequence)
 {
 	static const uint64_t masks[] = {EXACT, 0xff, 0xfff, 0};
 	static const int bits[] = {31, 32, 43, 63};
 	struct inlay_match_found found;
 	uint64_t handle[40];
-	uint32_t b, i;
 
-	(void)state;
-	for (b = 0; b < ARRAY(bits); b++) {
+	for (uint32_t b = 0; b < ARRAY(bits); b++) {
 		table(64, b);
 		m.seq = ((uint64_t)1 << bits[b]) - 20;
-		for (i = 0; i < 40; i++) {
+		for (uint32_t i = 0; i < 40; i++) {
 			assert_int_equal(inlay_match_post(&m, 0x1234, masks[(i + b) % 4], i, &found), 0);
 			handle[i] = found.handle;
 		}
-		for (i = 0; i < 40; i += 2) {
+		for (uint32_t i = 0; i < 40; i += 2) {
 			assert_int_equal(inlay_match_arrive(&m, 0x1234, 0, &found), 1);
 			assert_int_equal(found.cookie, i);
 			assert_int_equal(found.handle, handle[i]);
@@ -565,9 +551,9 @@ static void sequence(void **state)
 			assert_int_equal(found.cookie, i + 1);
 		}
 		m.seq = ((uint64_t)1 << bits[b]) - 20;
-		for (i = 0; i < 40; i++)
+		for (uint32_t i = 0; i < 40; i++)
 			assert_int_equal(inlay_match_arrive(&m, i % 3, i, &found), 0);
-		for (i = 0; i < 40; i++) {
+		for (uint32_t i = 0; i < 40; i++) {
 			assert_int_equal(inlay_match_post(&m, 0, 4, 0, &found), 1);
 			assert_int_equal(found.cookie, i);
 		}
@@ -575,22 +561,20 @@ static void sequence(void **state)
 }
 
 /* Masks come and go. A class without receives makes room for another mask, one with receives does not. */
-static void classes(void **state)
+TEST(classes)
 {
 	struct inlay_match_found found;
 	uint64_t handle[12];
-	uint32_t i, round;
 
-	(void)state;
 	table(64, 3);
-	for (round = 0; round < 5; round++) {
-		for (i = 0; i < 12; i++) {
+	for (uint32_t round = 0; round < 5; round++) {
+		for (uint32_t i = 0; i < 12; i++) {
 			assert_int_equal(inlay_match_post(&m, 0, (uint64_t)1 << (i + 12 * round), i, &found), 0);
 			handle[i] = found.handle;
 		}
 		assert_int_equal(m.cls[INLAY_MATCH_LISTED_].posted, 4);
 		assert_int_equal(m.live, 0x3fe);
-		for (i = 0; i < 12; i++) { /* each in turn is the oldest, the last ones in the list */
+		for (uint32_t i = 0; i < 12; i++) { /* each in turn is the oldest, the last ones in the list */
 			assert_int_equal(inlay_match_arrive(&m, 0, 0, &found), 1);
 			assert_int_equal(found.handle, handle[i]);
 		}
@@ -598,9 +582,9 @@ static void classes(void **state)
 	}
 	/* More receives of one key than a byte counts, beside so many masks that bytes are asked: all are found */
 	table(1000, 3);
-	for (i = 0; i < 305; i++)
+	for (uint32_t i = 0; i < 305; i++)
 		assert_int_equal(inlay_match_post(&m, 0, (uint64_t)1 << (i < 300 ? 0 : i - 299), i, &found), 0);
-	for (i = 0; i < 305; i++) {
+	for (uint32_t i = 0; i < 305; i++) {
 		assert_int_equal(inlay_match_arrive(&m, i < 300 ? ~(uint64_t)1 : ~((uint64_t)2 << (i - 300)), 0, &found), 1);
 		assert_int_equal(found.cookie, i);
 	}
@@ -608,14 +592,13 @@ static void classes(void **state)
 }
 
 /* One message that nobody takes, and masks that are used once: neither keeps MPI's three masks from their classes. */
-static void one_off_masks(void **state)
+TEST(one_off_masks)
 {
 	const uint64_t mpi[] = {0xffff000003ffffff, 0xfffffffffc000000, 0xffff000000000000};
 	static struct inlay_match before;
 	struct inlay_match_found found;
 	uint32_t i, k;
 
-	(void)state;
 	table(64, 6);
 	assert_int_equal(inlay_match_arrive(&m, 0, 1, &found), 0);
 	/* probes change nothing, whether they find the message or not */
@@ -650,11 +633,10 @@ static void one_off_masks(void **state)
 }
 
 /* Masks that differ only in what every receive ignores are one mask, and EXACT without it is exact */
-static void ignoring(void **state)
+TEST(ignoring)
 {
 	struct inlay_match_found found;
 
-	(void)state;
 	ignored = (uint64_t)3 << 60;
 	table(64, 7);
 	assert_int_equal(inlay_match_post(&m, 5, ~ignored, 1, &found), 0);
@@ -667,7 +649,7 @@ static void ignoring(void **state)
 }
 
 /* A table of which each size's memory is used to its last byte and no further */
-static void refused(void **state)
+TEST(refused)
 {
 	static const struct {
 		int offset;
@@ -681,16 +663,14 @@ static void refused(void **state)
 	};
 	uint64_t line[8] __attribute__((aligned(64)));
 	static struct inlay_match before;
-	uint32_t i;
 
-	(void)state;
 	assert_int_equal(inlay_match_size(0), 0);
 	assert_int_equal(inlay_match_size(63), 0);
 	assert_int_equal(inlay_match_size(1048577), 0);
 	assert_true(inlay_match_size(64) > 0 && inlay_match_size(64) % 64 == 0);
 	assert_true(inlay_match_size(1048576) % 64 == 0 && inlay_match_size(1048576) <= (size_t)1048578 * 209);
 	assert_true(inlay_match_size(524289) < (size_t)524289 * 225);
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (uint32_t i = 0; i < ARRAY(rows); i++) {
 		uint8_t *at = rows[i].offset < 0 ? NULL : (uint8_t *)line + rows[i].offset;
 
 		assert_int_equal(inlay_match_init(&m, at, rows[i].size, rows[i].entries, 0, 0), rows[i].want);
@@ -702,12 +682,11 @@ static void refused(void **state)
 }
 
 /* A masked receive is not held back by what is in hardware, nor by another of its mask with another tag. What holds back: any */
-static void hardware(void **state)
+TEST(hardware)
 {
 	const uint64_t any_tag = ~(uint64_t)0xff;
 	struct inlay_match_found found;
 
-	(void)state;
 	table(64, 4);
 	assert_int_equal(inlay_match_post(&m, 0x501, EXACT, 1, &found), 0);
 	must(inlay_match_set_hw(&m, found.handle, 17));
@@ -722,22 +701,19 @@ static void hardware(void **state)
 }
 
 #if INLAY_CHECKED
-static void hw_behind(void *arg)
+static void hw_behind(UNUSED void *arg)
 {
-	struct inlay_match_found a, b;
+	struct inlay_match_found a = {}, b;
 
-	memset(&a, 0, sizeof(a));
 	memset(&b, 0, sizeof(b));
-	(void)arg;
 	inlay_match_post(&m, 1, EXACT, 1, &a);
 	inlay_match_post(&m, 1, EXACT, 2, &b);
 	inlay_match_set_hw(&m, b.handle, 0);
 }
 #endif
 
-static void checked(void **state)
+TEST(checked)
 {
-	(void)state;
 #if INLAY_CHECKED
 	table(64, 5);
 	assert_aborts(hw_behind, NULL, "no receive in hardware comes after one of the same tag that is not");
@@ -747,7 +723,7 @@ static void checked(void **state)
 #endif
 }
 
-static void mpi(void **state)
+TEST(mpi)
 {
 	/* with a mask, 1, -1 is a wildcard */
 	static const int64_t bad[][4] = {
@@ -756,16 +732,14 @@ static void mpi(void **state)
 	};
 	int32_t source, tag;
 	uint64_t bits, mask;
-	uint32_t i;
 
-	(void)state;
 	must(inlay_mpi_pack(0x1234, 0x2abcde, 0x3456789, &bits, NULL));
 	assert_true(bits == 0x1234aaf37b456789);
 	inlay_mpi_unpack(bits, &source, &tag);
 	assert_true(source == 0x2abcde && tag == 0x3456789);
 	must(inlay_mpi_pack(0xffff, INLAY_MPI_SOURCE_MAX, INLAY_MPI_TAG_MAX, &bits, NULL));
 	assert_true(bits == EXACT);
-	for (i = 0; i < ARRAY(bad); i++)
+	for (uint32_t i = 0; i < ARRAY(bad); i++)
 		assert_int_equal(inlay_mpi_pack((uint32_t)bad[i][0], (int32_t)bad[i][1], (int32_t)bad[i][2], &bits,
 						bad[i][3] ? &mask : NULL), -EINVAL);
 	must(inlay_mpi_pack(5, INLAY_MPI_ANY, 7, &bits, &mask));
@@ -778,21 +752,6 @@ static void mpi(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(any),
-		cmocka_unit_test(full),
-		cmocka_unit_test(chosen),
-		cmocka_unit_test(stale),
-		cmocka_unit_test(sequence),
-		cmocka_unit_test(classes),
-		cmocka_unit_test(one_off_masks),
-		cmocka_unit_test(ignoring),
-		cmocka_unit_test(refused),
-		cmocka_unit_test(hardware),
-		cmocka_unit_test(checked),
-		cmocka_unit_test(mpi),
-	};
-
 	rnd_seed();
-	return cmocka_run_group_tests_name("match", tests, NULL, NULL);
+	return run_all(NULL, NULL);
 }

@@ -32,19 +32,18 @@ static struct inlay_memdomain *make(uint32_t slot, int type, const struct inlay_
 
 /* ---- creation ---- */
 
-static void type_names(UNUSED void **state)
+TEST(type_names)
 {
 	static const struct { int type; const char *name; } rows[] = {
 		{0, "RDMA"}, {1, "DMA"}, {2, "ACCEL"}, {3, "UNKNOWN"}, {-1, "UNKNOWN"}, {999, "UNKNOWN"}, {1000, "VENDOR_SPECIFIC"},
 		{1999, "VENDOR_SPECIFIC"}, {2000, "UNKNOWN"},
 	};
-	size_t i;
 
-	for (i = 0; i < ARRAY(rows); i++)
+	for (size_t i = 0; i < ARRAY(rows); i++)
 		assert_string_equal(inlay_memdomain_type_name(rows[i].type), rows[i].name);
 }
 
-static void create_answers(UNUSED void **state)
+TEST(create_answers)
 {
 	char user[80];
 	struct inlay_memdomain_ctx good = {sizeof(good), user, sizeof(user)}, empty = {0, user, sizeof(user)};
@@ -67,13 +66,12 @@ static void create_answers(UNUSED void **state)
 		{&d, &reg, memory[0], need, &good, NULL, 0},
 		{&d, &reg, memory[0], sizeof(struct inlay_memdomain), NULL, NULL, 0},
 	};
-	size_t i;
 
 	assert_int_equal(inlay_memdomain_registry_init(NULL), -EINVAL);
 	assert_int_equal(inlay_memdomain_registry_init((struct inlay_memdomain_registry *)(void *)(memory[0] + 16)), -EINVAL);
 	must(inlay_memdomain_registry_init(&reg));
 	assert_int_equal(need % 64, 0);
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (size_t i = 0; i < ARRAY(rows); i++) {
 		memset(memory, 0x5a, sizeof(memory));
 		d = none;
 		assert_int_equal(inlay_memdomain_create(rows[i].reg, rows[i].memory, rows[i].size, 7, rows[i].ctx,
@@ -87,7 +85,7 @@ static void create_answers(UNUSED void **state)
 		must(inlay_memdomain_destroy(d));
 		assert_true(inlay_memdomain_destroy(d) == -EBADFD && domains(&reg) == 1);
 	}
-	for (i = 0; i < sizeof(user); i++) {
+	for (size_t i = 0; i < sizeof(user); i++) {
 		size_t bytes;
 
 		memset(user, 'x', i);
@@ -103,7 +101,7 @@ static void create_answers(UNUSED void **state)
 }
 
 /* A context of every size that a caller may say, with and without what it points to */
-static void contexts(UNUSED void **state)
+TEST(contexts)
 {
 	struct inlay_memdomain_ctx ctx, *got;
 	uint8_t user[48], said[64];
@@ -256,7 +254,7 @@ static int call(int op, struct inlay_memdomain *d, struct inlay_memdomain *other
 }
 
 /* Each argument missing once; only what is set is called, with all its arguments */
-static void operations(UNUSED void **state)
+TEST(operations)
 {
 	static const int refused[OPS] = {
 		DOMAIN | OTHER | RESULT, DOMAIN | COPY | SRC | DST, DOMAIN | COPY | SRC | DST, DOMAIN | COPY | SRC | DST, DOMAIN | SRC | COUNT, 0
@@ -321,9 +319,8 @@ static struct inlay_memdomain *at_slot(int at)
 static int model_next(int at, int id)
 {
 	bool behind = at == NOWHERE;
-	int i;
 
-	for (i = 0; i < n_order; i++) {
+	for (int i = 0; i < n_order; i++) {
 		if (behind && slot[order[i]].state == 1 && (!id || slot[order[i]].id == id))
 			return order[i];
 		behind |= order[i] == at;
@@ -342,7 +339,7 @@ static void model_remove(int at)
 	memset(memory[at], 0xdd, MEMORY);
 }
 
-static void registry_model(UNUSED void **state)
+TEST(registry_model)
 {
 	uint32_t steps = 20000, turn, i, w, held = 0, late = 0;
 	struct inlay_memdomain *d;
@@ -448,7 +445,7 @@ static int by(uint32_t way, struct inlay_memdomain *d, struct inlay_memdomain *s
 	return inlay_memdomain_transfer(d, &copy);
 }
 
-static void copies(UNUSED void **state)
+TEST(copies)
 {
 	struct iovec src[PIECES], dst[PIECES];
 	struct inlay_memdomain *d;
@@ -478,17 +475,16 @@ static void copies(UNUSED void **state)
 }
 
 /* Each length once, around all that a copy of one piece tells apart, at several alignments; then zeros there: these bytes and no other */
-static void lengths(UNUSED void **state)
+TEST(lengths)
 {
 	struct inlay_memdomain *d;
-	uint32_t len, a;
 
 	must(inlay_memdomain_registry_init(&reg));
 	d = inlay_memdomain_system(&reg);
 	must(inlay_memdomain_system_attach(d));
 	fill(from, sizeof(from), 2);
-	for (len = 0; len < 1100; len++)
-		for (a = 0; a < 64; a += 13) {
+	for (uint32_t len = 0; len < 1100; len++)
+		for (uint32_t a = 0; a < 64; a += 13) {
 			struct iovec source = {from + 3 * a % 64, len}, dest = {to + 64 + a, len};
 			struct inlay_memdomain_copy copy = copy_of(&source, 1, &dest, 1, NULL);
 
@@ -512,22 +508,20 @@ static int forwarded(struct inlay_memdomain *src, const struct inlay_memdomain_c
 	return 123;
 }
 
-static void system_answers(UNUSED void **state)
+TEST(system_answers)
 {
 	struct iovec src[2] = {{from, 8}, {from + 100, 8}}, dst[3] = {{to, 5}, {to + 50, 5}, {to + 100, 6}};
 	struct iovec huge[2] = {{from, SIZE_MAX}, {from, 1}};
 	struct iovec shorter[2] = {{to, 5}, {to + 50, 10}}, null[2] = {{from, 8}, {NULL, 8}};
 	struct iovec none[2] = {{NULL, 0}, {from, 0}};
 	struct inlay_memdomain *sys, *own, *other;
-	struct inlay_memdomain_result res;
+	struct inlay_memdomain_result res = {};
 	const struct { const struct iovec *dst, *src; uint32_t dst_n, src_n; int answer; } rows[] = {
 		{dst, src, 3, 2, 0}, {dst, src, 2, 2, -EINVAL}, {shorter, src, 2, 2, -EINVAL},
 		{dst, src, 0, 2, -EINVAL}, {dst, src, 0, 0, 0}, {dst, src, 3, 0, 0}, {dst, huge, 3, 2, -EINVAL},
 		{huge, src, 2, 2, -EINVAL}, {dst, null, 3, 2, -EINVAL}, {null, src, 2, 2, -EINVAL},
 		{dst, none, 3, 2, 0}, {none, src, 2, 2, -EINVAL}, {none, none, 2, 2, 0},
 	};
-	size_t i;
-	uint32_t way;
 	int rc;
 
 	must(inlay_memdomain_registry_init(&reg));
@@ -535,8 +529,8 @@ static void system_answers(UNUSED void **state)
 	own = make(0, 1234, NULL, "own");
 	other = make(1, INLAY_MEMDOMAIN_DMA, NULL, "other");
 	must(inlay_memdomain_system_attach(own));
-	for (i = 0; i < ARRAY(rows); i++)
-		for (way = 0; way < 6; way++) {
+	for (size_t i = 0; i < ARRAY(rows); i++)
+		for (uint32_t way = 0; way < 6; way++) {
 			struct word w = {0, 0};
 
 			memset(to, 0xee, 256);
@@ -561,7 +555,6 @@ static void system_answers(UNUSED void **state)
 	assert_int_equal(inlay_memdomain_transfer(own, &given), 123);
 
 	/* A translation is what is copied from, in either form, and must be to here */
-	memset(&res, 0, sizeof(res));
 	must(inlay_memdomain_translate(own, NULL, own, NULL, from + 200, 16, &res));
 	assert_true(res.size == sizeof(res) && res.iov_count == 1 && res.iov.iov_base == from + 200);
 	assert_true(res.iov.iov_len == 16 && res.dst_domain == own);
@@ -592,7 +585,7 @@ static void system_answers(UNUSED void **state)
 	must(inlay_memdomain_memzero(own, NULL, dst, 3, word, &told));
 	said(&told, 1, 0);
 	must(inlay_memdomain_memzero(own, NULL, dst, 3, NULL, NULL));
-	for (i = 0; i < 256; i++)
+	for (size_t i = 0; i < 256; i++)
 		assert_int_equal(to[i], i < 5 || (i >= 50 && i < 55) || (i >= 100 && i < 106) ? 0 : 0xee);
 	inlay_memdomain_invalidate(own, NULL, dst, 3);
 	must(inlay_memdomain_destroy(own));
@@ -611,7 +604,7 @@ static void next_free(void *arg)
 	inlay_memdomain_next((struct inlay_memdomain *)arg, NULL);
 }
 
-static void preconditions(UNUSED void **state)
+TEST(preconditions)
 {
 	must(inlay_memdomain_registry_init(&reg));
 	assert_aborts(put_free, make(0, 0, NULL, NULL), "a domain that is put is held");
@@ -621,15 +614,6 @@ static void preconditions(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(type_names), cmocka_unit_test(create_answers), cmocka_unit_test(contexts),
-		cmocka_unit_test(operations), cmocka_unit_test(registry_model),
-		cmocka_unit_test(copies), cmocka_unit_test(lengths), cmocka_unit_test(system_answers),
-#if INLAY_CHECKED
-		cmocka_unit_test(preconditions),
-#endif
-	};
-
 	rnd_seed();
-	return cmocka_run_group_tests_name("memdomain", tests, NULL, NULL);
+	return run_all(NULL, NULL);
 }

@@ -151,16 +151,15 @@ static struct wqe wqe_at(const uint8_t *ring, uint32_t bb)
 	const uint8_t *at = ring + bb * 64;
 	const uint32_t ds = at[7] & 0x3f, lkey = (uint32_t)big_endian(at + 36, 4), rkey = (uint32_t)big_endian(at + 24, 4);
 	struct wqe w = {at[3], (at[11] & 8) != 0, big_endian(at + 16, 8), 0, big_endian(at + 40, 8), rkey, lkey, ds - 2, (ds + 3) / 4};
-	uint32_t i;
 
-	for (i = 0; i < w.sges; i++)
+	for (uint32_t i = 0; i < w.sges; i++)
 		w.bytes += big_endian(at + 32 + 16 * i, 4);
 	return w;
 }
 
 /* ---- set-up ---- */
 
-static void setup_answers(UNUSED void **state)
+TEST(setup_answers)
 {
 	static struct inlay_memdomain_registry other_reg;
 	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx);
@@ -250,7 +249,7 @@ static void setup_answers(UNUSED void **state)
 /* ---- translation ---- */
 
 /* The map with a second device; where bytes lie, and by which keys they are reached in each way that there is to name a device */
-static void translations(UNUSED void **state)
+TEST(translations)
 {
 	static uint8_t other_memory[2][128] __attribute__((aligned(64))), ring[64] __attribute__((aligned(64)));
 	static const struct { size_t at, len; int range; } places[] = {
@@ -268,7 +267,7 @@ static void translations(UNUSED void **state)
 	struct inlay_keys want;
 	struct inlay_uar uar;
 	struct inlay_sq sq;
-	struct ibv_qp qps[4];
+	struct ibv_qp qps[4] = {};
 	struct iovec near;
 	uint32_t record[2], rkey = 0, i, k;
 
@@ -288,7 +287,6 @@ static void translations(UNUSED void **state)
 	must(inlay_memdomain_create(&reg, other_memory[0], 128, INLAY_MEMDOMAIN_RDMA, NULL, NULL, &plain));
 	must(inlay_memdomain_create(&reg, other_memory[1], 128, INLAY_MEMDOMAIN_ACCEL, NULL, NULL, &accel));
 	must(inlay_uar_create(&uar, pd, INLAY_UAR_DOORBELL, NULL));
-	memset(qps, 0, sizeof(qps));
 	qps[0].pd = pd;
 	qps[1].pd = uar.pd;
 	qps[2].pd = dev.pd;
@@ -352,7 +350,7 @@ static void translations(UNUSED void **state)
 
 static uint8_t model_a[BYTES], model_b[BYTES];
 
-static void end_to_end(UNUSED void **state)
+TEST(end_to_end)
 {
 	enum { MAX = 40, SLICE = 7000 };
 	struct iovec ours[OPS_MAX][MAX], far[OPS_MAX][MAX];
@@ -362,8 +360,7 @@ static void end_to_end(UNUSED void **state)
 	struct ibv_mr *mr2;
 
 	up(1, OPS_MAX / 2); /* small enough to be full at times, as the table of operations is */
-	mr2 = ibv_reg_mr(dev.pd, b.buf, BYTES, ALL_ACCESS);
-	assert_non_null(mr2);
+	mr2 = made(ibv_reg_mr(dev.pd, b.buf, BYTES, ALL_ACCESS));
 	fill(a.buf, BYTES, 1);
 	fill(b.buf, BYTES, 2);
 	memcpy(model_a, a.buf, BYTES);
@@ -449,7 +446,7 @@ static void end_to_end(UNUSED void **state)
 
 /* ---- what is refused, and leaves the queue as it was ---- */
 
-static void refusals(UNUSED void **state)
+TEST(refusals)
 {
 	enum { PULL, PUSH, TRANSFER };
 	uint8_t *memory = (uint8_t *)pages(4096);
@@ -538,7 +535,7 @@ static void next(void *arg, int rc)
 		*(int *)arg |= inlay_memdomain_push(&r.domain, &again);
 }
 
-static void transfers(UNUSED void **state)
+TEST(transfers)
 {
 	struct iovec near[2], far[2];
 	struct inlay_memdomain_peer peer;
@@ -615,7 +612,7 @@ static void transfers(UNUSED void **state)
 
 /* ---- errors ---- */
 
-static void errors(UNUSED void **state)
+TEST(errors)
 {
 	struct iovec near, far[4];
 	struct inlay_memdomain_peer peer, wrong;
@@ -688,7 +685,7 @@ static void errors(UNUSED void **state)
 /* ---- how operations are cut into WQEs ---- */
 
 /* No memory stands behind these addresses: nothing is rung */
-static void shapes(UNUSED void **state)
+TEST(shapes)
 {
 	const uint64_t gib = 1u << 30, near_at = 0, far_at = 0x7000000000;
 	uint8_t *ring = (uint8_t *)pages(256 * 64), page[1024] __attribute__((aligned(1024)));
@@ -702,7 +699,6 @@ static void shapes(UNUSED void **state)
 	struct inlay_mmap m;
 	struct inlay_sq sq;
 	uint64_t done;
-	uint32_t max_ds;
 
 	must(inlay_memdomain_registry_init(&reg));
 	must(inlay_mmap_create(&m, map_memory, sizeof(map_memory), 1, 1));
@@ -712,7 +708,7 @@ static void shapes(UNUSED void **state)
 	must(inlay_mmap_start(&m));
 	must(inlay_uar_init(&uar, page, 256, INLAY_UAR_DOORBELL));
 	must(inlay_memdomain_rdma_create(&r, &reg, &m, dev.pd, NULL));
-	for (max_ds = 1; max_ds <= 63; max_ds += max_ds < 5 || (max_ds > 30 && max_ds < 33) ? 1 : 13) {
+	for (uint32_t max_ds = 1; max_ds <= 63; max_ds += max_ds < 5 || (max_ds > 30 && max_ds < 33) ? 1 : 13) {
 		const uint32_t sges = max_ds < 4 ? 2 : max_ds - 2 < 30 ? max_ds - 2 : 30;
 
 		must(inlay_sq_init(&sq, ring, 256, record, 0x123, max_ds, &uar));
@@ -771,11 +767,11 @@ static int completed(uint32_t index, uint8_t opcode, uint32_t qpn, uint8_t bits)
 	return inlay_memdomain_rdma_complete(&r, &cqe);
 }
 
-static void strange_completions(UNUSED void **state)
+TEST(strange_completions)
 {
 	struct inlay_memdomain_peer peer;
 	struct iovec near, far[3];
-	struct word w[3];
+	struct word w[3] = {};
 	uint32_t rkey, qpn, i, p;
 
 	up(64, 4);
@@ -785,7 +781,6 @@ static void strange_completions(UNUSED void **state)
 	near = vec(&a, 0, 30);
 	for (i = 0; i < 3; i++)
 		far[i] = vec(&b, i * 100, 10);
-	memset(w, 0, sizeof(w));
 	/* So that the indices come round within the first */
 	for (p = 0; p < 65535; p++) {
 		must(inlay_post(&a.sq, MLX5_OPCODE_NOP, NULL, 0));
@@ -829,11 +824,5 @@ static void strange_completions(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(setup_answers), cmocka_unit_test(translations), cmocka_unit_test(end_to_end),
-		cmocka_unit_test(refusals), cmocka_unit_test(transfers), cmocka_unit_test(errors),
-		cmocka_unit_test(shapes), cmocka_unit_test(strange_completions),
-	};
-
-	return cmocka_run_group_tests_name("memdomain_rdma", tests, dev_open, dev_close);
+	return run_all(dev_open, dev_close);
 }

@@ -53,10 +53,9 @@ UNUSED static uint32_t pending(const struct inlay_memdomain_rdma *r)
 /* Domains in a registry */
 UNUSED static int domains(struct inlay_memdomain_registry *reg)
 {
-	struct inlay_memdomain *d;
 	int n = 0;
 
-	for (d = inlay_memdomain_first(reg, NULL); d; d = inlay_memdomain_next(d, NULL))
+	for (struct inlay_memdomain *d = inlay_memdomain_first(reg, NULL); d; d = inlay_memdomain_next(d, NULL))
 		n++;
 	return n;
 }
@@ -87,9 +86,8 @@ UNUSED static void model_copy(const struct iovec *dst, const uint8_t *to_area, u
 			      uint32_t n, const uint8_t *from_area, const uint8_t *from)
 {
 	size_t at = 0, i;
-	uint32_t k;
 
-	for (k = 0; k < n; k++)
+	for (uint32_t k = 0; k < n; k++)
 		for (i = 0; i < src[k].iov_len; i++) {
 			while (at == dst->iov_len) {
 				dst++;

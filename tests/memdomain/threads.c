@@ -132,33 +132,32 @@ static void *walker(void *arg)
 	return NULL;
 }
 
-static void together(UNUSED void **state)
+TEST(together)
 {
 	pthread_t threads[CREATORS + WALKERS];
 	struct inlay_memdomain *d;
 	const char *env = getenv("DOMAIN_WALKS");
-	uint32_t i;
 
 	if (env && *env)
 		walks = (uint32_t)atoi(env);
 	must(inlay_memdomain_registry_init(&reg));
-	for (i = 0; i < STAY; i++)
+	for (uint32_t i = 0; i < STAY; i++)
 		stay[i] = make(stay_memory[i], stay_ids[i]);
 	walkers_left = WALKERS;
-	for (i = 0; i < CREATORS; i++)
+	for (uint32_t i = 0; i < CREATORS; i++)
 		must(pthread_create(&threads[i], NULL, creator, memory[i]));
-	for (i = 0; i < WALKERS; i++)
+	for (uint32_t i = 0; i < WALKERS; i++)
 		must(pthread_create(&threads[CREATORS + i], NULL, walker, (void *)(uintptr_t)i));
-	for (i = 0; i < CREATORS + WALKERS; i++)
+	for (uint32_t i = 0; i < CREATORS + WALKERS; i++)
 		must(pthread_join(threads[i], NULL));
 	assert_true(!bad && domains(&reg) == 1 + STAY);
 	d = inlay_memdomain_first(&reg, NULL);
-	for (i = 0; i < STAY; i++) {
+	for (uint32_t i = 0; i < STAY; i++) {
 		d = inlay_memdomain_next(d, NULL);
 		assert_ptr_equal(d, stay[i]);
 	}
 	assert_null(inlay_memdomain_next(d, NULL));
-	for (i = 0; i < STAY; i++)
+	for (uint32_t i = 0; i < STAY; i++)
 		must(inlay_memdomain_destroy(stay[i]));
 	assert_true(unused(&reg));
 	print_message("# %u created, %u seen, %u callbacks, %u destroys found a holder\n", rounds, seen, called, busy);
@@ -182,7 +181,7 @@ static void destroy_it(void)
 		memset(memory[0][0], 0, MEMORY);
 }
 
-static void step_holds(UNUSED void **state)
+TEST(step_holds)
 {
 	struct inlay_memdomain *next;
 	uint32_t i, held = 0;
@@ -214,7 +213,5 @@ static void step_holds(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(together), cmocka_unit_test(step_holds)};
-
-	return cmocka_run_group_tests_name("memdomain_threads", tests, NULL, NULL);
+	return run_all(NULL, NULL);
 }

@@ -65,7 +65,6 @@ static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *m
 	struct inlay_mmap m, was;
 	const uint8_t *at;
 	size_t size;
-	uint32_t i;
 	int err;
 
 	if (!guarded) {
@@ -91,7 +90,7 @@ static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *m
 	}
 	/* Who is in is whole */
 	assert_true(m.imported && m.num_ranges > 0);
-	for (i = 0; i < m.num_ranges; i++) {
+	for (uint32_t i = 0; i < m.num_ranges; i++) {
 		const struct inlay_range *r = range_of(&m, i);
 		uint32_t rkey;
 
@@ -128,24 +127,23 @@ static size_t blob_make(uint8_t *blob, struct inlay_blob *head, const struct inl
 
 /* ---- the tests ---- */
 
-static void checksum(UNUSED void **state)
+TEST(checksum)
 {
 	uint8_t bytes[32];
-	int i;
 
 	/* RFC 3720, B.4 */
 	memset(bytes, 0, 32);
 	assert_int_equal(inlay_crc32c(bytes, 32), 0x8a9136aa);
 	memset(bytes, 0xff, 32);
 	assert_int_equal(inlay_crc32c(bytes, 32), 0x62a8ab43);
-	for (i = 0; i < 32; i++)
+	for (int i = 0; i < 32; i++)
 		bytes[i] = (uint8_t)i;
 	assert_int_equal(inlay_crc32c(bytes, 32), 0x46dd794e);
 	assert_int_equal(inlay_crc32c("123456789", 9), 0xe3069283);
 	assert_int_equal(inlay_crc32c(NULL, 0), 0);
 }
 
-static void layout(UNUSED void **state)
+TEST(layout)
 {
 	static const uint8_t expected[] = {
 		'i', 'n', 'l', 'a', 'y', 'm', 'a', 'p', 3, 0, 1, 0, 116, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -182,7 +180,7 @@ static void layout(UNUSED void **state)
 }
 
 /* What an export refuses, here as if it were all that is wrong; *len says how much it would be */
-static void exports_refused(UNUSED void **state)
+TEST(exports_refused)
 {
 	static uint8_t blob[256];
 	static struct {
@@ -204,10 +202,9 @@ static void exports_refused(UNUSED void **state)
 	};
 	struct map x;
 	size_t len, *told;
-	uint32_t i;
 	int err;
 
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (uint32_t i = 0; i < ARRAY(rows); i++) {
 		map_make(&x, 1, 1);
 		add(&x, 0x1000, 0x1000, 5, INLAY_ACCESS_ALL & ~(uint32_t)INLAY_RDMA_WRITE);
 		must(inlay_mmap_set_permissions(&x.m, rows[i].permissions));
@@ -225,7 +222,7 @@ static void exports_refused(UNUSED void **state)
 	}
 }
 
-static void imported(UNUSED void **state)
+TEST(imported)
 {
 	struct inlay_mmap m, was;
 	struct inlay_keys keys;
@@ -274,7 +271,7 @@ static void imported(UNUSED void **state)
 }
 
 /* Every bit and every length, with a code and without */
-static void flipped_and_cut(UNUSED void **state)
+TEST(flipped_and_cut)
 {
 	uint8_t blob[256], bad[512];
 	size_t len, i;
@@ -309,7 +306,7 @@ static void flipped_and_cut(UNUSED void **state)
 }
 
 /* Sound as bytes, checksum and all, but not as a map: `at` bytes of value `value` */
-static void resealed(UNUSED void **state)
+TEST(resealed)
 {
 	static const struct { uint32_t at, bytes; uint64_t value; int answer; } changes[] = {
 		{0, 1, 'i', 0},                                /* nothing */
@@ -352,7 +349,7 @@ static void resealed(UNUSED void **state)
 	}
 }
 
-static void authenticated(UNUSED void **state)
+TEST(authenticated)
 {
 	static const uint32_t bad_lengths[] = {0, 4, 12, 15, 17, 18, 68, 128};
 	uint8_t plain[256], coded[256], bad[256];
@@ -424,7 +421,7 @@ static int hmac_beside_writer(void *key, const void *data, size_t len, uint8_t *
 	return err;
 }
 
-static void written_meanwhile(UNUSED void **state)
+TEST(written_meanwhile)
 {
 	const struct inlay_mac beside = {hmac_beside_writer, secret, 32};
 	uint8_t blob[256], first[256];
@@ -432,7 +429,6 @@ static void written_meanwhile(UNUSED void **state)
 	struct inlay_mmap m;
 	void *memory;
 	size_t len, size;
-	uint32_t i;
 
 	some_map(&x, &right);
 	len = export_to(&x, first, sizeof(first));
@@ -449,7 +445,7 @@ static void written_meanwhile(UNUSED void **state)
 				assert_int_not_equal(blob[writer.at], first[writer.at]);
 				assert_int_equal(m.num_ranges, straight.m.num_ranges);
 				assert_int_equal(m.permissions, straight.m.permissions);
-				for (i = 0; i < m.num_ranges; i++)
+				for (uint32_t i = 0; i < m.num_ranges; i++)
 					assert_memory_equal(range_of(&m, i), range_of(&straight.m, i),
 							    sizeof(struct inlay_range));
 				must(inlay_mmap_destroy(&m));
@@ -459,7 +455,7 @@ static void written_meanwhile(UNUSED void **state)
 }
 
 /* A blob for PCI is written and read; made use of it is where the device can */
-static void pci(UNUSED void **state)
+TEST(pci)
 {
 	uint8_t blob[256], bad[256];
 	struct inlay_blob back, head = {.kind = INLAY_BLOB_PCI, .permissions = INLAY_PCI_READ_WRITE, .code_bytes = 32, .vhca = 0x1234};
@@ -503,7 +499,7 @@ static void pci(UNUSED void **state)
 }
 
 /* A blob that claims a code longer than the map's memory is copied nowhere */
-static void long_code(UNUSED void **state)
+TEST(long_code)
 {
 	static uint8_t blob[4 * PAGE];
 	struct inlay_blob head = {.kind = INLAY_BLOB_RDMA, .permissions = INLAY_RDMA_READ, .code_bytes = 3 * PAGE};
@@ -521,12 +517,5 @@ static void long_code(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(checksum), cmocka_unit_test(layout), cmocka_unit_test(exports_refused),
-		cmocka_unit_test(imported), cmocka_unit_test(flipped_and_cut), cmocka_unit_test(resealed),
-		cmocka_unit_test(authenticated), cmocka_unit_test(written_meanwhile), cmocka_unit_test(pci),
-		cmocka_unit_test(long_code),
-	};
-
-	return cmocka_run_group_tests_name("blob", tests, dev_open, dev_close);
+	return run_all(dev_open, dev_close);
 }

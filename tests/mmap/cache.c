@@ -65,12 +65,11 @@ static int fake_reg(void *context, struct inlay_cache_region *r)
 static int fake_dereg(void *context, struct inlay_cache_region *r)
 {
 	const uint32_t *mine = (const uint32_t *)(r + 1);
-	uint32_t i;
 
 	assert_ptr_equal(context, &fake);
 	assert_int_equal(r->uses, 0); /* never what is in use */
 	assert_true(r->handle == (void *)(uintptr_t)(r->start ^ r->lkey) && r->rkey == ~r->lkey);
-	for (i = 1; i < BYTES / 4; i++)
+	for (uint32_t i = 1; i < BYTES / 4; i++)
 		assert_int_equal(mine[i], r->lkey + i);
 	r->handle = NULL; /* not twice */
 	fake.now--;
@@ -176,9 +175,8 @@ static uint64_t known_bytes(const struct known *k)
 static uint64_t model_bytes(void)
 {
 	uint64_t sum = 0;
-	uint32_t i;
 
-	for (i = 0; i < knowns; i++)
+	for (uint32_t i = 0; i < knowns; i++)
 		sum += known_bytes(&known[i]);
 	return sum;
 }
@@ -279,9 +277,8 @@ static int model_enter(uint64_t first, uint64_t last, uint32_t access, uint32_t 
 static int model_next(uint64_t first, uint64_t last)
 {
 	int found = -1;
-	uint32_t i;
 
-	for (i = 0; i < knowns; i++)
+	for (uint32_t i = 0; i < knowns; i++)
 		if (!known[i].zombie && known[i].first <= last && known[i].last >= first &&
 		    (found < 0 || known[i].first < known[found].first))
 			found = (int)i;
@@ -375,9 +372,7 @@ static void same_counts(uint64_t max_bytes)
 /* Everything that a user still holds is as it was when it was got */
 static void held_is_good(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < knowns; i++)
+	for (uint32_t i = 0; i < knowns; i++)
 		if (known[i].uses) {
 			const struct inlay_cache_region *r = known[i].r;
 
@@ -391,7 +386,7 @@ static void held_is_good(void)
 /* ---- tests ---- */
 
 /* Random gets, puts, posts, invalidations and failures, with each answer, key and count compared */
-static void random_steps(UNUSED void **state)
+TEST(random_steps)
 {
 	static const int errors[] = {ENOMEM, EAGAIN, ENOSPC, EFAULT, EPERM};
 	const char *env = getenv("CACHE_STEPS");
@@ -503,15 +498,14 @@ static struct inlay_cache_region *got(uint64_t addr, uint64_t len, uint32_t acce
 }
 
 /* The tree is at most 4 log2(n) high with n regions and with half of them: upwards, downwards, from both ends inwards, scattered */
-static void height(UNUSED void **state)
+TEST(height)
 {
 	const uint32_t n = 4000;
-	uint32_t order, i;
 
-	for (order = 0; order < 4; order++) {
+	for (uint32_t order = 0; order < 4; order++) {
 		void *memory = fake_cache(n, UINT64_MAX);
 
-		for (i = 0; i < 2 * n; i++) {
+		for (uint32_t i = 0; i < 2 * n; i++) {
 			const uint32_t k = i % n, places[4] = {k, n - 1 - k, k & 1 ? n - 1 - k / 2 : k / 2, k * 7919 % n};
 			const uint64_t addr = BASE + places[order] * 3ull * PAGE;
 
@@ -527,7 +521,7 @@ static void height(UNUSED void **state)
 }
 
 /* The ends of the address space, and arguments out of their range */
-static void extremes(UNUSED void **state)
+TEST(extremes)
 {
 	static const struct inlay_cache_attr bad[] = {
 		{0, POSTS, 1, PAGE, BYTES}, {INLAY_CACHE_MAX + 1, POSTS, 1, PAGE, BYTES}, {4, 0, 1, PAGE, BYTES},
@@ -541,13 +535,12 @@ static void extremes(UNUSED void **state)
 	void *memory = fake_cache(4, UINT64_MAX);
 	struct inlay_cache_ops ops = cache.ops;
 	struct inlay_cache other;
-	uint32_t i;
 
 	r = got(UINT64_MAX, 1, 1);
 	assert_true(r->start == UINT64_MAX - PAGE + 1 && r->len == PAGE);
 	assert_ptr_equal(got(UINT64_MAX, 0, 1), r); /* 0 counts as 1 */
 	assert_ptr_equal(got(UINT64_MAX - 5, 6, 1), r);
-	for (i = 0; i < ARRAY(beyond); i++) /* the last: all pages there are, of which no length says so */
+	for (uint32_t i = 0; i < ARRAY(beyond); i++) /* the last: all pages there are, of which no length says so */
 		assert_int_equal(inlay_cache_get(&cache, beyond[i][0], beyond[i][1], 1, &none), -EINVAL);
 	low = got(0, 0, 1);
 	assert_int_equal(low->start, 0);
@@ -557,7 +550,7 @@ static void extremes(UNUSED void **state)
 	assert_true(invalidate(0, 0) == 0 && invalidate(0, UINT64_MAX) == 1);
 	/* Zombies count */
 	assert_int_equal(inlay_cache_get(&cache, PAGE, UINT64_MAX - PAGE, 1, &none), -EAGAIN);
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
 		inlay_cache_put(&cache, r);
 	inlay_cache_put(&cache, low);
 	r = got(PAGE, UINT64_MAX - PAGE, 1);
@@ -572,7 +565,7 @@ static void extremes(UNUSED void **state)
 	assert_int_equal(inlay_cache_init(&other, NULL, size, &attr, &ops), -EINVAL);
 	assert_int_equal(inlay_cache_init(&other, (uint8_t *)memory + 8, size, &attr, &ops), -EINVAL);
 	assert_true(inlay_cache_size(&most) > 4 * 8192);
-	for (i = 0; i < ARRAY(bad); i++) {
+	for (uint32_t i = 0; i < ARRAY(bad); i++) {
 		assert_int_equal(inlay_cache_size(&bad[i]), 0);
 		assert_int_equal(inlay_cache_init(&other, memory, SIZE_MAX, &bad[i], &ops), -EINVAL);
 	}
@@ -584,7 +577,7 @@ static void extremes(UNUSED void **state)
 /* ---- posts ---- */
 
 /* What the model does not post: in a callback, applied by the same step; expected, and nothing came */
-static void posting(UNUSED void **state)
+TEST(posting)
 {
 	struct inlay_cache_region *a;
 	void *memory = fake_cache(16, UINT64_MAX);
@@ -607,21 +600,18 @@ static void posting(UNUSED void **state)
 /* A thread posts what the owner gets, without a function to wait by: whatever has been posted is gone after a step */
 static void *poster(void *unused)
 {
-	uint32_t i;
-
-	for (i = 0; i < 20000; i++)
+	for (uint32_t i = 0; i < 20000; i++)
 		inlay_cache_post(&cache, BASE + i % 16 * PAGE, 1);
 	return unused;
 }
 
-static void posts_meet(UNUSED void **state)
+TEST(posts_meet)
 {
 	void *memory = fake_cache(16, UINT64_MAX);
 	pthread_t t;
-	uint32_t i;
 
 	must(pthread_create(&t, NULL, poster, NULL));
-	for (i = 0; i < 20000; i++)
+	for (uint32_t i = 0; i < 20000; i++)
 		inlay_cache_put(&cache, got(BASE + i % 16 * PAGE, 1, 1));
 	must(pthread_join(t, NULL));
 	invalidate(BASE, 16 * PAGE);
@@ -636,7 +626,7 @@ static void put_twice(void *e)
 	inlay_cache_put(&cache, (struct inlay_cache_region *)e);
 }
 
-static void checked(UNUSED void **state)
+TEST(checked)
 {
 	void *memory = fake_cache(4, UINT64_MAX);
 
@@ -648,7 +638,7 @@ static void checked(UNUSED void **state)
 /* ---- memory regions ---- */
 
 /* Regions of a device: what they reach by their keys, while they are there; memory that is not there is refused by the kernel */
-static void device(UNUSED void **state)
+TEST(device)
 {
 	const struct inlay_cache_ops ops = {inlay_cache_reg_mr, inlay_cache_dereg_mr, NULL, NULL, dev.pd};
 	const struct inlay_cache_attr attr = {8, POSTS, 32 * PAGE, PAGE, 0};
@@ -710,7 +700,7 @@ static void post_third(void)
 }
 
 /* After any instruction of a step another thread posts, and the other way round: no post is lost */
-static void post_meets_step(UNUSED void **state)
+TEST(post_meets_step)
 {
 	struct inlay_cache_attr attr = {4, POSTS, UINT64_MAX, PAGE, 0};
 	struct inlay_cache_ops ops = {plain_call, plain_call, NULL, NULL, NULL};
@@ -741,14 +731,5 @@ static void post_meets_step(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_steps), cmocka_unit_test(height), cmocka_unit_test(extremes),
-		cmocka_unit_test(posting), cmocka_unit_test(posts_meet), cmocka_unit_test(post_meets_step),
-		cmocka_unit_test(device),
-#if INLAY_CHECKED
-		cmocka_unit_test(checked),
-#endif
-	};
-
-	return cmocka_run_group_tests_name("cache", tests, dev_open, dev_close);
+	return run_all(dev_open, dev_close);
 }

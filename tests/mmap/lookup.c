@@ -26,9 +26,7 @@ static bool model_holds(const struct inlay_range *r, uint64_t addr, uint64_t len
 
 static const struct inlay_range *model_find(uint64_t addr, uint64_t len)
 {
-	uint32_t i;
-
-	for (i = 0; i < models; i++)
+	for (uint32_t i = 0; i < models; i++)
 		if (model_holds(&model[i], addr, len))
 			return &model[i];
 	return NULL;
@@ -38,9 +36,8 @@ static const struct inlay_range *model_find(uint64_t addr, uint64_t len)
 static int model_error(const struct inlay_range *r)
 {
 	const unsigned __int128 start = r->start, end = start + r->len;
-	uint32_t i;
 
-	for (i = 0; i < models; i++)
+	for (uint32_t i = 0; i < models; i++)
 		if (start < (unsigned __int128)model[i].start + model[i].len && model[i].start < end)
 			return -EEXIST;
 	return 0;
@@ -105,18 +102,15 @@ static uint64_t place[24]; /* new with each table */
 
 static void rnd_places(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < ARRAY(place); i++)
+	for (uint32_t i = 0; i < ARRAY(place); i++)
 		place[i] = rnd() >> rnd_below(20) & ~(uint64_t)0xfff;
 }
 
 static struct inlay_range rnd_range(const struct kind *kind)
 {
 	const uint64_t at = kind->spread ? rnd() >> (64 - kind->spread) : 0;
-	struct inlay_range r;
+	struct inlay_range r = {};
 
-	memset(&r, 0, sizeof(r));
 	r.start = kind->places == ANYWHERE || (kind->longest == 3 && !rnd_below(10)) ? rnd() :
 		  kind->places == AT_ZERO ? (rnd_below(2) ? at : (uint64_t)0 - 1 - at) : place[rnd_below(kind->places)] + at;
 	r.len = rnd_len(kind->longest);
@@ -156,7 +150,7 @@ static void look(const struct inlay_table *t, const struct kind *kind)
 /* ---- tests ---- */
 
 /* Tables of all kinds, growing by one range at a time or built at once, each looked at here and there */
-static void random_tables(UNUSED void **state)
+TEST(random_tables)
 {
 	const uint32_t rounds = 100 * ARRAY(kinds);
 	uint32_t round, i, k, max, want;
@@ -216,14 +210,12 @@ static void random_tables(UNUSED void **state)
 }
 
 /* Two places far apart, each with 64 pages one after the other: the gap is cut out, and buckets are as fine as for one place */
-static void two_places(UNUSED void **state)
+TEST(two_places)
 {
 	struct inlay_table *t = table_make(128, true);
-	struct inlay_range r[128];
-	uint32_t i;
+	struct inlay_range r[128] = {};
 
-	memset(r, 0, sizeof(r));
-	for (i = 0; i < 128; i++) {
+	for (uint32_t i = 0; i < 128; i++) {
 		r[i].start = (i < 64 ? 0 : 1ull << 40) + (1 + i) * 0x1000ull;
 		r[i].len = 0x1000;
 	}
@@ -240,7 +232,7 @@ static int by_start(const void *a, const void *b)
 }
 
 /* Sizes from a byte to a gigabyte; all alike; so crowded in one place that no bucket can be fine enough; in a few places far apart */
-static void large(UNUSED void **state)
+TEST(large)
 {
 	enum { N = 65536 };
 	static struct inlay_range r[N], swap;
@@ -282,10 +274,6 @@ static void large(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_tables), cmocka_unit_test(two_places), cmocka_unit_test(large),
-	};
-
 	rnd_seed();
-	return cmocka_run_group_tests_name("lookup", tests, NULL, NULL);
+	return run_all(NULL, NULL);
 }

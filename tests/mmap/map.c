@@ -47,22 +47,17 @@ static struct inlay_source source_dmabuf(uint64_t start, size_t len)
 /* The device has no region left on any of the PDs: they can go */
 static void nothing_registered(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < ARRAY(pds); i++) {
+	for (uint32_t i = 0; i < ARRAY(pds); i++) {
 		must(ibv_dealloc_pd(pds[i]));
-		pds[i] = ibv_alloc_pd(dev.ctx);
-		assert_non_null(pds[i]);
+		pds[i] = made(ibv_alloc_pd(dev.ctx));
 	}
 }
 
 static int open_all(void **state)
 {
-	uint32_t i;
-
 	if (dev_open(state))
 		return -1;
-	for (i = 0; i < ARRAY(pds); i++)
+	for (uint32_t i = 0; i < ARRAY(pds); i++)
 		pds[i] = ibv_alloc_pd(dev.ctx);
 	area = (uint8_t *)pages(AREA);
 	rkeys_apart = true;
@@ -71,9 +66,7 @@ static int open_all(void **state)
 
 static int close_all(void **state)
 {
-	uint32_t i;
-
-	for (i = 0; i < ARRAY(pds); i++)
+	for (uint32_t i = 0; i < ARRAY(pds); i++)
 		if (ibv_dealloc_pd(pds[i]))
 			return -1;
 	free(area);
@@ -110,13 +103,12 @@ static int call(struct inlay_mmap *m, enum call what)
 #define B (-EBADFD)
 
 /* What the model below does not ask: of imported maps, held or not, and of handles of the DPA */
-static void imported(UNUSED void **state)
+TEST(imported)
 {
 	struct inlay_mmap was;
 	struct map from, x;
 	uint8_t blob[256];
 	size_t len = sizeof(blob);
-	uint32_t i;
 
 	map_make(&from, 1, 1);
 	assert_true(call(&from.m, DPA_HANDLE) == B && call(&from.m, EXPORT_PCI) == B);
@@ -131,7 +123,7 @@ static void imported(UNUSED void **state)
 	assert_true(x.m.imported && inlay_mmap_find(&x.m, area, PAGE));
 	inlay_mmap_hold(&x.m);
 	was = x.m;
-	for (i = 0; i < CALLS; i++) {
+	for (uint32_t i = 0; i < CALLS; i++) {
 		assert_int_equal(call(&x.m, (enum call)i), i == DPA_HANDLE ? -ENOTSUP : i == DESTROY ? -EBUSY : B);
 		assert_memory_equal(&was, &x.m, sizeof(was));
 	}
@@ -142,7 +134,7 @@ static void imported(UNUSED void **state)
 
 /* ---- arguments ---- */
 
-static void create_arguments(UNUSED void **state)
+TEST(create_arguments)
 {
 	const size_t size = inlay_mmap_size(2, 3);
 	uint8_t *memory = (uint8_t *)given(size);
@@ -162,7 +154,7 @@ static void create_arguments(UNUSED void **state)
 	given_free(memory);
 }
 
-static void permissions(UNUSED void **state)
+TEST(permissions)
 {
 	static const struct { uint32_t bit; unsigned verbs; } bits[] = {
 		{INLAY_LOCAL_READ_WRITE, IBV_ACCESS_LOCAL_WRITE}, {INLAY_RDMA_READ, IBV_ACCESS_REMOTE_READ},
@@ -215,7 +207,7 @@ static void permissions(UNUSED void **state)
 }
 
 /* Sources that are none */
-static void sources(UNUSED void **state)
+TEST(sources)
 {
 	const size_t beyond = SIZE_MAX - (uintptr_t)area + 2;
 	struct inlay_source odd = inlay_source_host(area, PAGE);
@@ -251,7 +243,7 @@ static void sources(UNUSED void **state)
 }
 
 /* What a peer may do in two ranges, the second of which grants less; in one without a device there is no key */
-static void limits(UNUSED void **state)
+TEST(limits)
 {
 	static const struct { uint32_t range, at, len, access; int err; } rows[] = {
 		{0, 0, PAGE, INLAY_RDMA_READ | INLAY_RDMA_WRITE, 0}, {1, 0, PAGE, INLAY_RDMA_READ, 0},
@@ -262,7 +254,6 @@ static void limits(UNUSED void **state)
 	};
 	const uint32_t both = INLAY_RDMA_READ | INLAY_RDMA_ATOMIC;
 	struct map x, y;
-	uint32_t i;
 
 	map_make(&x, 1, 2);
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
@@ -277,7 +268,7 @@ static void limits(UNUSED void **state)
 	must(inlay_mmap_add(&y.m, inlay_source_host(area + 2 * PAGE, PAGE)));
 	must(inlay_mmap_set_permissions(&y.m, INLAY_RDMA_READ | INLAY_PCI_READ_ONLY));
 	must(inlay_mmap_start(&y.m));
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (uint32_t i = 0; i < ARRAY(rows); i++) {
 		const uint64_t addr = (uintptr_t)area + rows[i].range * PAGE + rows[i].at;
 		const struct inlay_mmap *m = rows[i].range == 2 ? &y.m : &x.m;
 		uint32_t rkey = 1;
@@ -290,7 +281,7 @@ static void limits(UNUSED void **state)
 }
 
 /* Device memory: known from 0 on, to its own context only */
-static void device_memory(UNUSED void **state)
+TEST(device_memory)
 {
 	struct opt opt = usual;
 	struct ibv_context *other;
@@ -300,7 +291,6 @@ static void device_memory(UNUSED void **state)
 	uint64_t word = 0;
 	struct end a, b;
 	struct map x;
-	uint32_t i;
 	struct ibv_alloc_dm_attr attr = {.length = PAGE};
 
 	dm = ibv_alloc_dm(dev.ctx, &attr);
@@ -308,8 +298,7 @@ static void device_memory(UNUSED void **state)
 		assert_false(softdev_present());
 		skip();
 	}
-	other = dev_context();
-	assert_non_null(other);
+	other = made(dev_context());
 	foreign = ibv_alloc_pd(other);
 	map_make(&x, 1, 2);
 	must(inlay_mmap_add_dev(&x.m, dev.pd));
@@ -335,7 +324,7 @@ static void device_memory(UNUSED void **state)
 	end_free(&b);
 	map_free(&x);
 	/* Beyond its end the device refuses. On another context the number may name other memory: it is not even tried */
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		map_make(&x, 1, 1);
 		must(inlay_mmap_add_dev(&x.m, i ? foreign : pds[0]));
 		must(inlay_mmap_add(&x.m, inlay_source_dm(dm, i ? 0 : PAGE, PAGE)));
@@ -367,12 +356,11 @@ static void call_with_null(void *i)
 	call(NULL, (enum call)*(uint32_t *)i);
 }
 
-static void rules(UNUSED void **state)
+TEST(rules)
 {
 	struct map x;
-	uint32_t i;
 
-	for (i = 0; i < CALLS; i++)
+	for (uint32_t i = 0; i < CALLS; i++)
 		assert_aborts(call_with_null, &i, "a map is not NULL");
 	map_make(&x, 1, 1);
 	assert_aborts(hold_stopped, &x.m, "a map that is held is started");
@@ -400,10 +388,8 @@ struct model {
 
 static bool overlapping(const struct model *o)
 {
-	uint32_t i, j;
-
-	for (i = 0; i < o->nranges; i++)
-		for (j = 0; j < i; j++)
+	for (uint32_t i = 0; i < o->nranges; i++)
+		for (uint32_t j = 0; j < i; j++)
 			if (o->ranges[i].start < o->ranges[j].start + o->ranges[j].len &&
 			    o->ranges[j].start < o->ranges[i].start + o->ranges[i].len)
 				return true;
@@ -481,14 +467,13 @@ static int model_release(struct model *o)
 /* How a start ends, when its registration number fail cannot be */
 static int model_start(struct model *o, uint32_t fail)
 {
-	uint32_t r;
 	int err = 0;
 
 	if (o->state || o->exported)
 		return B;
 	if (!o->nranges || overlapping(o))
 		return o->nranges ? -EEXIST : -EINVAL;
-	for (r = 0; r < o->nranges && !err; r++) {
+	for (uint32_t r = 0; r < o->nranges && !err; r++) {
 		if (o->ranges[r].kind == INLAY_SOURCE_KEYS) {
 			err = o->ndevs > 1 ? -EINVAL : 0;
 			continue;
@@ -576,15 +561,14 @@ static uint32_t to_free(const struct model *o)
 	return o->frees && o->started_once ? n : 0;
 }
 
-static void beside_a_model(UNUSED void **state)
+TEST(beside_a_model)
 {
 	const char *env = getenv("MMAP_STEPS");
 	uint32_t steps = env && *env ? (uint32_t)strtoul(env, NULL, 0) : 20000, step_no;
 	uint32_t starts = 0, failed = 0, lives = 0, exports = 0, stuck = 0, frees = 0;
-	struct model o;
+	struct model o = {};
 	struct map x;
 
-	memset(&o, 0, sizeof(o));
 	registered = 0;
 	map_make(&x, MAX_DEVS, MAX_RANGES);
 	for (step_no = 0; step_no < steps; step_no++) {
@@ -719,14 +703,5 @@ static void beside_a_model(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(imported), cmocka_unit_test(create_arguments), cmocka_unit_test(permissions),
-		cmocka_unit_test(sources), cmocka_unit_test(limits), cmocka_unit_test(device_memory),
-#if INLAY_CHECKED
-		cmocka_unit_test(rules),
-#endif
-		cmocka_unit_test(beside_a_model),
-	};
-
-	return cmocka_run_group_tests_name("mmap", tests, open_all, close_all);
+	return run_all(open_all, close_all);
 }

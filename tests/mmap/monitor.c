@@ -57,7 +57,6 @@ static void monitor_open(void)
 	struct inlay_cache_attr attr = {64, 16, UINT64_MAX, PAGE, 32};
 	struct inlay_cache_ops ops = {page_reg, page_dereg, NULL, inlay_cache_yield, NULL};
 	const char *why = NULL;
-	uint32_t i;
 	int err = inlay_monitor_init(&monitor, all, CACHES, &why);
 
 	if (err == -EPERM || err == -ENOSYS || err == -ENOTSUP) {
@@ -65,7 +64,7 @@ static void monitor_open(void)
 		skip();
 	}
 	must(err);
-	for (i = 0; i < CACHES; i++) {
+	for (uint32_t i = 0; i < CACHES; i++) {
 		memory[i] = aligned_alloc(64, (inlay_cache_size(&attr) + 63) / 64 * 64);
 		must(inlay_cache_init(&caches[i], memory[i], inlay_cache_size(&attr), &attr, &ops));
 	}
@@ -76,7 +75,6 @@ static void monitor_end(void)
 {
 	int fds[2];
 	void *got;
-	uint32_t i;
 
 	inlay_monitor_stop(&monitor);
 	must(pthread_join(thread, &got));
@@ -84,9 +82,9 @@ static void monitor_end(void)
 	fds[0] = monitor.fd;
 	fds[1] = monitor.end;
 	inlay_monitor_fini(&monitor);
-	for (i = 0; i < ARRAY(fds); i++)
+	for (uint32_t i = 0; i < ARRAY(fds); i++)
 		assert_true(fcntl(fds[i], F_GETFD) < 0 && errno == EBADF);
-	for (i = 0; i < CACHES; i++) {
+	for (uint32_t i = 0; i < CACHES; i++) {
 		must(inlay_cache_fini(&caches[i]));
 		free(memory[i]);
 	}
@@ -95,10 +93,9 @@ static void monitor_end(void)
 static int file(uint32_t n)
 {
 	int fd = memfd_create("pages", 0);
-	uint64_t i;
 
 	assert_true(fd >= 0);
-	for (i = 0; i < n; i++)
+	for (uint64_t i = 0; i < n; i++)
 		assert_int_equal(pwrite(fd, &i, 8, (off_t)(i * PAGE)), 8);
 	must(ftruncate(fd, (off_t)n * PAGE));
 	return fd;
@@ -108,9 +105,8 @@ static int file(uint32_t n)
 static bool hits(const uint8_t *at, uint64_t len)
 {
 	uint64_t before = caches[0].counts.misses + caches[1].counts.misses, now;
-	uint32_t i;
 
-	for (i = 0; i < CACHES; i++) {
+	for (uint32_t i = 0; i < CACHES; i++) {
 		struct inlay_cache_region *r;
 
 		must(inlay_cache_get(&caches[i], (uintptr_t)at, len, 1, &r));
@@ -145,7 +141,7 @@ static void monitor_start(void)
 }
 
 /* Every call that takes memory away, of every kind: the next get registers anew. Other calls change nothing */
-static void calls(UNUSED void **state)
+TEST(calls)
 {
 	static const char *const kinds[] = {"private", "shared", "shared file", "private file"};
 	static const struct {
@@ -155,11 +151,9 @@ static void calls(UNUSED void **state)
 	struct inlay_monitor other;
 	uint8_t *p, *q;
 	int fd = file(32);
-	uint32_t i;
-	int kind;
 
 	monitor_start();
-	for (kind = 0; kind < (int)ARRAY(kinds); kind++) {
+	for (int kind = 0; kind < (int)ARRAY(kinds); kind++) {
 		const int flags = (kind % 3 ? MAP_SHARED : MAP_PRIVATE) | (kind < 2 ? MAP_ANONYMOUS : 0);
 		const int f = kind < 2 ? -1 : fd;
 		int err;
@@ -187,7 +181,7 @@ static void calls(UNUSED void **state)
 		assert_true(hits(p, len));
 
 		/* All of it, a page in its midst, one at its end: unmapped, and mapped over; its pages given back */
-		for (i = 0; i < 5; i++) {
+		for (uint32_t i = 0; i < 5; i++) {
 			static const struct {
 				uint64_t page, pages;
 				bool unmaps;
@@ -198,7 +192,7 @@ static void calls(UNUSED void **state)
 			map(p + parts[i].page * PAGE, parts[i].pages * PAGE, flags, f);
 			assert_true(!hits(p, len) && hits(p, len));
 		}
-		for (i = 0; i < ARRAY(advice); i++)
+		for (uint32_t i = 0; i < ARRAY(advice); i++)
 			if (advice[i].kind == kind || advice[i].kind < 0) {
 				must(madvise(p + PAGE, PAGE, advice[i].advice));
 				assert_false(hits(p, len));
@@ -259,7 +253,7 @@ static void *unmapper(void *p)
 }
 
 /* A report that is read ends a wait. The end frees who waits, drops all regions, and refuses what comes later */
-static void ends(UNUSED void **state)
+TEST(ends)
 {
 	struct inlay_cache_region *r;
 	struct pollfd ready;
@@ -403,11 +397,10 @@ static void *owner(void *arg)
 	return NULL;
 }
 
-static void readers(UNUSED void **state)
+TEST(readers)
 {
 	const char *env = getenv("MONITOR_ROUNDS");
 	pthread_t t[MAPPERS + CACHES];
-	uint32_t i;
 	int status;
 	pid_t pid;
 
@@ -417,26 +410,26 @@ static void readers(UNUSED void **state)
 	world.fd = file(world.rounds + 1);
 	world.base = map(NULL, 2 * MAPPERS * SLOTS * PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	world.mappers = MAPPERS;
-	for (i = 0; i < MAPPERS * SLOTS; i++)
+	for (uint32_t i = 0; i < MAPPERS * SLOTS; i++)
 		must(map_anew(i, 0, 4));
 	if (inlay_monitor_watch(&monitor, (uintptr_t)world.base, PAGE)) {
 		print_message("# skipped: this kernel does not watch shared memory\n");
 		monitor_end();
 		skip();
 	}
-	for (i = 0; i < CACHES; i++)
+	for (uint32_t i = 0; i < CACHES; i++)
 		must(pthread_create(&t[MAPPERS + i], NULL, owner, &caches[i]));
-	for (i = 0; i < MAPPERS; i++)
+	for (uint32_t i = 0; i < MAPPERS; i++)
 		must(pthread_create(&t[i], NULL, mapper, (void *)(uintptr_t)i));
 	/* Children come and go meanwhile */
-	for (i = 0; i < 20 && __atomic_load_n(&world.mappers, __ATOMIC_ACQUIRE); i++) {
+	for (uint32_t i = 0; i < 20 && __atomic_load_n(&world.mappers, __ATOMIC_ACQUIRE); i++) {
 		pid = fork();
 		assert_true(pid >= 0);
 		if (!pid)
 			_exit(munmap(world.base, 2 * MAPPERS * SLOTS * PAGE) != 0);
 		assert_true(waitpid(pid, &status, 0) == pid && !status);
 	}
-	for (i = 0; i < MAPPERS + CACHES; i++)
+	for (uint32_t i = 0; i < MAPPERS + CACHES; i++)
 		must(pthread_join(t[i], NULL));
 	assert_int_equal(world.failed, 0);
 	must(munmap(world.base, 2 * MAPPERS * SLOTS * PAGE));
@@ -446,10 +439,6 @@ static void readers(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(calls), cmocka_unit_test(ends), cmocka_unit_test(readers),
-	};
-
 	must(pthread_atfork(NULL, NULL, child));
-	return cmocka_run_group_tests_name("monitor", tests, NULL, NULL);
+	return run_all(NULL, NULL);
 }

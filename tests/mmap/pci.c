@@ -135,9 +135,7 @@ static int open_both(UNUSED void **state)
 
 static int close_both(UNUSED void **state)
 {
-	int d;
-
-	for (d = 0; d < 2; d++) {
+	for (int d = 0; d < 2; d++) {
 		end_free(&at[d].e);
 		if (ibv_dealloc_pd(at[d].pd) || ibv_close_device(at[d].ctx))
 			return -1;
@@ -222,13 +220,12 @@ struct shared {
 static void shared_make(struct shared *x, uint32_t ranges, uint32_t own, uint32_t permissions)
 {
 	size_t size = inlay_mmap_size(2, 8);
-	uint32_t i;
 
 	memset(x, 0, sizeof(*x));
 	x->memory = given(size);
 	must(inlay_mmap_create(&x->m, x->memory, size, 2, 8));
 	must(inlay_mmap_add_dev(&x->m, at[0].pd));
-	for (i = 0; i < ranges; i++)
+	for (uint32_t i = 0; i < ranges; i++)
 		must(inlay_mmap_add(&x->m, limited(inlay_source_host(area + 2 * i * PAGE, PAGE),
 						   i && i == own ? (uint32_t)INLAY_LOCAL_READ_WRITE : INLAY_ACCESS_ALL)));
 	must(inlay_mmap_set_permissions(&x->m, permissions));
@@ -344,10 +341,9 @@ static void what_is_granted(UNUSED void **state)
 	};
 	const struct inlay_range *r;
 	struct shared x, y;
-	size_t i;
 
 	need_aliases();
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (size_t i = 0; i < ARRAY(rows); i++) {
 		mid.no_cap = rows[i].lacks;
 		share_both(&x, &y, rows[i].permissions);
 		assert_int_equal(mid.relaxed, rows[i].relaxed);
@@ -391,8 +387,7 @@ static void a_range_of_two_pieces(UNUSED void **state)
 	must(inlay_mmap_start(&x.m));
 	must(shared_export(&x, 0));
 	must(shared_import(&y, 1, x.blob, x.len));
-	r = inlay_mmap_find(&y.m, (void *)(uintptr_t)(border - PAGE), 2 * PAGE);
-	assert_non_null(r);
+	r = made(inlay_mmap_find(&y.m, (void *)(uintptr_t)(border - PAGE), 2 * PAGE));
 	moves(1, false, border - PAGE, area, 2 * PAGE, r->lkey, 44);
 	moves(1, true, border - 100, area + PAGE - 100, 200, r->lkey, 45);
 	assert_int_equal(take(1, border - PAGE - 1, 8, r->lkey), REFUSED);
@@ -407,7 +402,6 @@ static void exported_twice(UNUSED void **state)
 	struct shared x, y[2], z;
 	uint8_t first[1024];
 	size_t len, size;
-	int d;
 
 	need_aliases();
 	shared_make(&x, 1, 0, INLAY_PCI_READ_WRITE | INLAY_RDMA_READ);
@@ -425,7 +419,7 @@ static void exported_twice(UNUSED void **state)
 	must(shared_import(&y[0], 0, x.blob, x.len));
 	/* A function does not import its own */
 	assert_true(shared_import(&z, 0, first, len) == -EINVAL && shared_import(&z, 1, x.blob, x.len) == -EINVAL);
-	for (d = 0; d < 2; d++)
+	for (int d = 0; d < 2; d++)
 		moves(d, false, (uintptr_t)area, area, PAGE, inlay_mmap_find(&y[d].m, area, PAGE)->lkey, 9);
 	/* A blob for RDMA of the same map is another thing, and neither is taken for the other */
 	x.len = sizeof(x.blob);
@@ -520,13 +514,12 @@ static void not_permitted(UNUSED void **state)
 	struct inlay_blob head;
 	struct shared x, y;
 	uint8_t blob[1024];
-	unsigned i;
 
 	need_aliases();
 	share_both(&x, &y, INLAY_PCI_READ_WRITE);
 	shared_free(&y);
 	/* Another secret, another function, another key */
-	for (i = 0; i < 40; i++) {
+	for (unsigned i = 0; i < 40; i++) {
 		memcpy(blob, x.blob, x.len);
 		if (i < 32)
 			blob[32 + i] ^= 0x10;
@@ -554,7 +547,6 @@ static void devices_that_cannot(UNUSED void **state)
 	};
 	struct shared x, y;
 	uint32_t vhca;
-	size_t i;
 
 	shared_make(&x, 1, 0, INLAY_PCI_READ_WRITE);
 	must(inlay_mmap_start(&x.m));
@@ -564,7 +556,7 @@ static void devices_that_cannot(UNUSED void **state)
 		shared_free(&x);
 		return;
 	}
-	for (i = 0; i < 2 * ARRAY(rows); i++) {
+	for (size_t i = 0; i < 2 * ARRAY(rows); i++) {
 		const size_t row = i % ARRAY(rows);
 
 		mid.fail_cap = rows[row].says;

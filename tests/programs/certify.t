@@ -35,13 +35,9 @@ for kind in RC UC UD; do
 done
 has "a row of each program: twins" '^| `queue/twins` | what inlay writes .* | 1 | 0 | 0 |$'
 has "and of another" '^| `queue/dm` | device memory | [1-9][0-9]* | 0 | [0-9]'
+command -v ib_write_lat >/dev/null && theirs='[0-9.]\+ UNIT' ratio='[0-9.]\+' || theirs="skipped, as .* is not installed.*" ratio=-
 for unit in "us lat" "million/s bw"; do
-	tool="(\`ib_write_${unit#* }\`)"
-	if command -v ib_write_lat >/dev/null; then
-		has "a ratio: ${unit#* }" "| [0-9.]\+ ${unit% *} | [0-9.]\+ ${unit% *} $tool | [0-9.]\+ |$"
-	else
-		has "no ratio, and why: ${unit#* }" "| [0-9.]\+ ${unit% *} | skipped, as .* is not installed.* $tool | - |$"
-	fi
+	has "inlay beside perftest: ${unit#* }" "| [0-9.]\+ ${unit% *} | ${theirs/UNIT/${unit% *}} (\`ib_write_${unit#* }\`) | $ratio |$"
 done
 has "that it is a rehearsal" 'A rehearsal on the software device'
 same "it fits a page" 1 "$(($(wc -l <"$dir/report") < 60))"

@@ -371,9 +371,7 @@ static unsigned int sum(const uint8_t *p, size_t n)
 
 static void fill(struct end *e, unsigned int seed)
 {
-	unsigned int i;
-
-	for (i = 0; i < BYTES; i++)
+	for (unsigned int i = 0; i < BYTES; i++)
 		e->buf[i] = (uint8_t)(seed * 7 + i * 13 + i / 256);
 }
 
@@ -381,9 +379,8 @@ static int post_recv(struct end *e, uint64_t wr_id, uint32_t length, int num_sge
 {
 	struct ibv_sge sge[8];
 	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = sge, .num_sge = num_sge}, *bad = NULL;
-	int i;
 
-	for (i = 0; i < num_sge && i < 8; i++)
+	for (int i = 0; i < num_sge && i < 8; i++)
 		sge[i] = (struct ibv_sge){(uintptr_t)e->buf + BYTES + e->at + (uint32_t)i * length, length, e->mr->lkey};
 	return e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad);
 }
@@ -409,10 +406,9 @@ struct op {
 static void fill_wr(struct end *e, const struct op *op, struct ibv_send_wr *wr, struct ibv_sge *sge, uint64_t wr_id)
 {
 	uint32_t left = op->length, at = 0;
-	int i;
 
 	memset(wr, 0, sizeof(*wr));
-	for (i = 0; i < op->num_sge; i++) {
+	for (int i = 0; i < op->num_sge; i++) {
 		uint32_t part = i == op->num_sge - 1 ? left : left / 2;
 
 		sge[i] = (struct ibv_sge){(uintptr_t)e->buf + at, part, e->mr->lkey};
@@ -444,7 +440,6 @@ static void fill_wr(struct end *e, const struct op *op, struct ibv_send_wr *wr, 
 static void build(struct ibv_qp_ex *ex, bool ud, const struct ibv_send_wr *wr)
 {
 	struct ibv_data_buf data[4];
-	int i;
 
 	ex->wr_id = wr->wr_id;
 	ex->wr_flags = wr->send_flags;
@@ -461,7 +456,7 @@ static void build(struct ibv_qp_ex *ex, bool ud, const struct ibv_send_wr *wr)
 	}
 	if (ud && wr->wr_id & 1)
 		ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
-	for (i = 0; i < wr->num_sge; i++)
+	for (int i = 0; i < wr->num_sge; i++)
 		data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
 	if (wr->send_flags & IBV_SEND_INLINE && wr->num_sge == 1)
 		ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
@@ -605,13 +600,12 @@ static void read_around(void)
 	static const struct how how = {.name = "RC", .type = IBV_QPT_RC, .sig_all = true};
 	static const struct op read = {"read", IBV_WR_RDMA_READ, 30, SIG, 3, false};
 	struct end ends[2];
-	unsigned int i;
 
 	printf("== reads around the ring\n");
 	make_pair(ends, &how);
 	must(post_op(&ends[0], &ops[12], 0), "post");
 	drain("send", ends, ends[0].scq, 1);
-	for (i = 1; i < 140; i++) {
+	for (unsigned int i = 1; i < 140; i++) {
 		fill(&ends[0], i);
 		fill(&ends[1], i + 1);
 		memcpy(ends[1].buf + BYTES, ends[1].buf, 64);
@@ -677,11 +671,10 @@ static int recv_list(struct end *e, int n, int sges)
 static void writes_by_wr(struct end *e, int n, uint64_t wr_id, bool poll)
 {
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(e->qp);
-	int i;
 
 	ibv_wr_start(ex);
 	ex->wr_flags = SIG;
-	for (i = 0; i < n; i++) {
+	for (int i = 0; i < n; i++) {
 		ex->wr_id = wr_id + (uint64_t)i;
 		ibv_wr_rdma_write(ex, e->peer_rkey, e->peer_addr);
 		ibv_wr_set_sge(ex, e->mr->lkey, (uintptr_t)e->buf, 8);
@@ -709,7 +702,6 @@ static void refusals(void)
 	};
 	struct ibv_qp_ex *ex;
 	struct end ends[2];
-	unsigned int k;
 	int n, i;
 
 	printf("== refusals\n");
@@ -724,7 +716,7 @@ static void refusals(void)
 	recv_list(&ends[0], 1, 1);
 	to_state(&ends[0], IBV_QPS_RESET);
 	connect_pair(ends);
-	for (k = 0; k < sizeof(rows) / sizeof(rows[0]) + 4; k++) { /* the last one five times */
+	for (unsigned int k = 0; k < sizeof(rows) / sizeof(rows[0]) + 4; k++) { /* the last one five times */
 		i = k < sizeof(rows) / sizeof(rows[0]) ? (int)k : (int)(sizeof(rows) / sizeof(rows[0])) - 1;
 		if (!rows[i].length)
 			rows[i].length = ends[0].cap.max_inline_data;
@@ -776,17 +768,16 @@ static void reset(struct end *ends)
 static void errors(const struct how *how)
 {
 	struct end ends[2];
-	unsigned int lap, i;
 
 	printf("== errors, %s\n", how->name);
 	make_end(&ends[0], how, true, NULL);
 	make_end(&ends[1], how, false, &ends[0]);
-	for (lap = 0; lap < 3; lap++) {
+	for (unsigned int lap = 0; lap < 3; lap++) {
 		connect_pair(ends);
 		printf("after RESET; one that fits and one that does not\n");
-		for (i = 0; i < 2; i++)
+		for (unsigned int i = 0; i < 2; i++)
 			must(post_recv(&ends[1], 0x400u + i, i ? 4 : 16, 1), "post receive");
-		for (i = 0; i < 2; i++) {
+		for (unsigned int i = 0; i < 2; i++) {
 			must(post_op(&ends[0], &ops[0], 0x500u + i), "post");
 			drain("send", ends, ends[0].scq, 1);
 			drain("recv", ends, ends[1].rcq, 1);
@@ -795,7 +786,7 @@ static void errors(const struct how *how)
 
 		connect_pair(ends);
 		printf("left in the CQ at RESET\n");
-		for (i = 0; i < 2; i++) {
+		for (unsigned int i = 0; i < 2; i++) {
 			fill(&ends[0], 2 * lap + i);
 			must(post_op(&ends[0], &ops[9], 0x600u + i), "post");
 			landed(&ends[0], &ends[1], ops[9].length);
@@ -810,11 +801,10 @@ static void errors(const struct how *how)
 static void leftovers(const struct how *how)
 {
 	struct end ends[2];
-	int i;
 
 	printf("== leftovers, %s\n", how->name);
 	make_pair(ends, how);
-	for (i = 0; i < 6; i++) {
+	for (int i = 0; i < 6; i++) {
 		struct end *from = &ends[i % 2], *to = &ends[1 - i % 2];
 
 		fill(from, 10u + (unsigned int)i);
@@ -852,13 +842,12 @@ static void event_of(struct end *ends, struct ibv_comp_channel *channel, int sen
 static void events(struct how how)
 {
 	struct end ends[2];
-	int lap;
 
 	how.channel = need(ibv_create_comp_channel(ctx), "channel");
 	printf("== events, %s\n", how.name);
 	make_pair(ends, &how);
 	/* A CQ that stands for two raises an event too many now and then: solicited ones are not asked for there. */
-	for (lap = 0; lap < 6; lap += how.strange && how.one_cq ? 3 : 1) {
+	for (int lap = 0; lap < 6; lap += how.strange && how.one_cq ? 3 : 1) {
 		const bool solicited = lap % 3 % 2;
 		const int sender = lap / 3; /* the second end too, so that each kind of QP is asked */
 
@@ -880,7 +869,6 @@ static void late(bool after, bool early)
 	struct end ends[2], first;
 	struct ibv_cq *cq;
 	void *context;
-	int i;
 
 	printf("== a strange QP made %s its CQ was asked for an event, resized %s\n", after ? "after" : "before", early ? "early" : "late");
 	how.channel = need(ibv_create_comp_channel(ctx), "channel");
@@ -907,7 +895,7 @@ static void late(bool after, bool early)
 		printf("  of the right CQ: %s\n", cq == first.rcq ? "yes" : "no");
 		ibv_ack_cq_events(cq, 1);
 	}
-	for (i = 1; i < 100; i++) {
+	for (int i = 1; i < 100; i++) {
 		if (i == 99)
 			fill(&ends[1], 1);
 		must(post_op(&ends[1], &op, 0x100u + (uint64_t)i), "post");
@@ -1131,13 +1119,12 @@ static void impossible(void)
 static void resizes(const struct how *how)
 {
 	struct end ends[2];
-	int i, lap;
 
 	printf("== resize, %s\n", how->name);
 	make_pair(ends, how);
 	must(ibv_resize_cq(ends[0].scq, 200), "resize");
 	printf("%d\n", ends[0].scq->cqe);
-	for (i = 0; i < 3; i++) {
+	for (int i = 0; i < 3; i++) {
 		fill(&ends[0], (unsigned int)i);
 		must(post_op(&ends[0], &ops[9], 0x800u + (uint64_t)i), "post");
 		landed(&ends[0], &ends[1], ops[9].length);
@@ -1145,8 +1132,8 @@ static void resizes(const struct how *how)
 	must(ibv_resize_cq(ends[0].scq, 20), "resize");
 	must(ibv_resize_cq(ends[0].scq, 20), "resize");
 	printf("%d\n", ends[0].scq->cqe);
-	for (lap = 0; lap < 30; lap++) {
-		for (i = 0; i < 3; i++)
+	for (int lap = 0; lap < 30; lap++) {
+		for (int i = 0; i < 3; i++)
 			must(post_op(&ends[0], &ops[9], 0x810u + (uint64_t)(lap * 3 + i)), "post");
 		drain("send", ends, ends[0].scq, lap ? 3 : 6);
 	}
@@ -1350,7 +1337,6 @@ static int hostile(void)
 	struct end ends[2];
 	struct ibv_sge sge;
 	struct ibv_wc wc;
-	unsigned int i;
 	int dirty = 0;
 
 	make_pair(ends, &how);
@@ -1368,7 +1354,7 @@ static int hostile(void)
 	obj.cq.in = ends[0].scq;
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
 	memset(&cqe, 0x5a, sizeof(cqe));
-	for (i = 0; i < 3; i++) {
+	for (unsigned int i = 0; i < 3; i++) {
 		cqe.byte_cnt = htobe32(i ? BYTES : 8);
 		cqe.op_own = (i < 2 ? MLX5_CQE_REQ : MLX5_CQE_RESP_SEND) << 4 | 4;
 		cqe.sop_drop_qpn = htobe32((uint32_t)opcode[i] << 24 | ends[0].qp->qp_num);
@@ -1377,7 +1363,7 @@ static int hostile(void)
 		must(ibv_poll_cq(ends[0].scq, 1, &wc) != 1, "poll");
 		printf("wr_id %u status %s\n", (unsigned int)wc.wr_id, ibv_wc_status_str(wc.status));
 	}
-	for (i = 0; i < BYTES; i++)
+	for (unsigned int i = 0; i < BYTES; i++)
 		dirty |= ends[0].buf[i];
 	printf("memory %s\n", dirty ? "written" : "untouched");
 	return 0;
@@ -1414,12 +1400,11 @@ int main(int argc, char **argv)
 	static const struct how plain = {.name = "RC", .type = IBV_QPT_RC}, srq = {.name = "SRQ", .type = IBV_QPT_RC, .srq = true};
 	static const struct how ex = {.name = "extended CQ", .type = IBV_QPT_RC, .ex_cq = true};
 	struct ibv_device **list;
-	unsigned int i;
 	int n = 0;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	list = ibv_get_device_list(&n);
-	for (i = 0; list && i < (unsigned int)n && !ctx; i++)
+	for (unsigned int i = 0; list && i < (unsigned int)n && !ctx; i++)
 		if (mlx5dv_is_supported(list[i]))
 			ctx = ibv_open_device(list[i]);
 	need(ctx, "mlx5 device");
@@ -1431,14 +1416,14 @@ int main(int argc, char **argv)
 		return hostile();
 	if (argc > 1)
 		return one(!strcmp(argv[1], "look"));
-	for (i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)
+	for (unsigned int i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)
 		scenario(&hows[i]);
-	for (i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
+	for (unsigned int i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
 		scenario(&strange[i]);
 		leftovers(&strange[i]);
 		events(strange[i]);
 	}
-	for (i = 0; i < sizeof(randoms) / sizeof(randoms[0]); i++)
+	for (unsigned int i = 0; i < sizeof(randoms) / sizeof(randoms[0]); i++)
 		at_random(&randoms[i], (unsigned int)repeat(2000, 200));
 	read_around();
 	refusals();

@@ -30,12 +30,11 @@ static uint8_t memory[LONGEST];
 static void blob(uint32_t ranges, uint32_t code_bytes)
 {
 	struct inlay_mac mac = {make, NULL, 32};
-	struct inlay_blob head;
+	struct inlay_blob head = {};
 	struct inlay_blob_range r;
 	const uint8_t *at;
 	uint32_t len, i;
 
-	memset(&head, 0, sizeof(head));
 	head.ranges = ranges;
 	head.code_bytes = code_bytes;
 	len = (uint32_t)inlay_blob_bytes_(&head);
@@ -83,11 +82,9 @@ static void address(uint32_t len)
 
 int main(void)
 {
-	uint32_t len, ranges;
-
 	any_bytes(memory, sizeof(memory));
 	/*@ loop unroll 200; */
-	for (len = 0; len <= LONGEST; len++) {
+	for (uint32_t len = 0; len <= LONGEST; len++) {
 		head(len);
 		message(len);
 		if (len == 0 || len == INLAY_CONNECT_SIZE)
@@ -96,7 +93,7 @@ int main(void)
 			address(len);
 	}
 	/*@ loop unroll 8; */
-	for (ranges = 1; ranges <= 3; ranges++) {
+	for (uint32_t ranges = 1; ranges <= 3; ranges++) {
 		blob(ranges, 0);
 		blob(ranges, 32);
 	}

@@ -93,24 +93,23 @@ static void clean(uint32_t cqes, uint32_t stride, uint32_t at, int enhanced)
 int main(void)
 {
 	static const uint32_t formats[] = {0, 1, 2, 3, 4, 8, 9};
-	uint32_t cqes, stride, at, i, enhanced;
 
 	any_bytes(record, sizeof(record));
 	any_bytes(ring64, sizeof(ring64));
 	any_bytes(ring128, sizeof(ring128));
 	/*@ loop unroll 8; */
-	for (cqes = PROOF_FROM; cqes <= PROOF_TO; cqes *= 2)
+	for (uint32_t cqes = PROOF_FROM; cqes <= PROOF_TO; cqes *= 2)
 		/*@ loop unroll 2; */
-		for (stride = 64; stride <= 128; stride += 64)
+		for (uint32_t stride = 64; stride <= 128; stride += 64)
 			/*@ loop unroll 2; */
-			for (enhanced = 0; enhanced < 2; enhanced++)
+			for (uint32_t enhanced = 0; enhanced < 2; enhanced++)
 				/*@ loop unroll 16; */
-				for (at = 0; at < cqes; at += cqes > 4 ? 5 : 1) {
+				for (uint32_t at = 0; at < cqes; at += cqes > 4 ? 5 : 1) {
 					poll(cqes, stride, at, (int)enhanced);
 					if (cqes <= 4)
 						clean(cqes, stride, at, (int)enhanced);
 					/*@ loop unroll 7; */
-					for (i = 0; i < sizeof(formats) / sizeof(*formats); i += cqes > 4 ? 3 : 1)
+					for (uint32_t i = 0; i < sizeof(formats) / sizeof(*formats); i += cqes > 4 ? 3 : 1)
 						unzip(cqes, stride, at, formats[i], (int)enhanced);
 				}
 	return 0;

@@ -57,10 +57,9 @@ int proof_zeros(uint64_t x);
 static uint64_t proof_swap(uint64_t x, uint32_t bytes)
 {
 	uint64_t y = 0;
-	uint32_t i;
 
 	/*@ loop unroll 8; */
-	for (i = 0; i < bytes; i++)
+	for (uint32_t i = 0; i < bytes; i++)
 		y |= (x >> 8 * i & 0xff) << 8 * (bytes - 1 - i);
 	return y;
 }

@@ -70,9 +70,8 @@ static void posted(const struct inlay_sq *sq, uint32_t wqebbs, uint32_t at, int 
 /* A datagram of SGEs. */
 static int post_datagram(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
-	struct inlay_wr wr;
+	struct inlay_wr wr = {};
 
-	memset(&wr, 0, sizeof(wr));
 	wr.to = &av;
 	wr.sge = sge;
 	wr.num_sge = num_sge;
@@ -118,10 +117,9 @@ static void post_sges(uint32_t wqebbs, uint32_t at, uint32_t n, uint32_t flags)
 {
 	struct ibv_sge sge[4 * MOST + 1];
 	struct inlay_sq sq;
-	uint32_t i;
 
 	/*@ loop unroll 40; */
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		sge[i].addr = any64();
 		sge[i].length = i == n / 2 ? 0 : 1 + (uint32_t)any64() % 0x7fffffff;
 		sge[i].lkey = (uint32_t)any64();
@@ -157,11 +155,10 @@ static void release(uint32_t wqebbs)
 {
 	struct mlx5_cqe64 cqe;
 	struct inlay_sq sq;
-	uint32_t pending;
 	int freed;
 
 	/*@ loop unroll 9; */
-	for (pending = 0; pending <= wqebbs; pending++) {
+	for (uint32_t pending = 0; pending <= wqebbs; pending++) {
 		any_bytes(&cqe, sizeof(cqe));
 		queue(&sq, wqebbs, (uint32_t)any64(), pending);
 		sq.short_from = (uint32_t)any64();

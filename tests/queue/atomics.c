@@ -54,13 +54,11 @@ static uint64_t some(void)
 /* now_: the word's value, so that comparisons succeed half of the time */
 static void op_random(struct op *o, enum form form, uint32_t size, uint64_t now_)
 {
-	uint32_t i;
-
 	memset(o, 0, sizeof(*o));
 	o->form = form;
 	o->size = size;
 	o->cs = form == SWAP || form == AND || form == OR || form == CAS;
-	for (i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		o->v[i] = some();
 	switch (form) {
 	case FA32: o->v[1] = 0; break;
@@ -128,9 +126,7 @@ static uint8_t ring[RING_BBS * 64] __attribute__((aligned(4096))), want[RING_BBS
 /* Big-endian, byte by byte, anywhere in the ring */
 static uint32_t put_be(uint32_t at, uint64_t value, uint32_t bytes)
 {
-	uint32_t i;
-
-	for (i = 0; i < bytes; i++)
+	for (uint32_t i = 0; i < bytes; i++)
 		want[(at + i) % sizeof(want)] = (uint8_t)(value >> 8 * (bytes - 1 - i));
 	return at + bytes;
 }
@@ -164,7 +160,7 @@ static uint32_t want_wqe(const struct op *o, uint32_t index, uint32_t qpn, uint6
 }
 
 /* Every form, every size, at every slot of the ring; what the WQE does not have stays as it was */
-static void bytes(UNUSED void **state)
+TEST(bytes)
 {
 	static const struct {
 		uint32_t flags;
@@ -213,7 +209,7 @@ static void bytes(UNUSED void **state)
 }
 
 /* Batches of atomics of all forms on a few words: each answer, and in the end every byte */
-static void forms(UNUSED void **state)
+TEST(forms)
 {
 	enum { WORDS = 64, BATCH = 8 };
 	uint32_t i, k, done, max = cases(40000), count[FORMS] = {0};
@@ -262,7 +258,7 @@ static void forms(UNUSED void **state)
 }
 
 /* A queue that is not told of sizes has none, and one without atomics gets none; sizes that no atomic has */
-static void refused_here(UNUSED void **state)
+TEST(refused_here)
 {
 	static const struct { uint32_t told, size; int want; } rows[] = {
 		{0, 4, -ENOTSUP}, {0, 8, -ENOTSUP}, {4, 8, -ENOTSUP}, {56, 0, -EINVAL}, {56, 1, -EINVAL}, {56, 2, -EINVAL}, {56, 3, -EINVAL},
@@ -299,7 +295,7 @@ static void refused_here(UNUSED void **state)
 }
 
 /* What the device refuses: the completion of the WQE at hand, which a post would not have made */
-static void refused_there(UNUSED void **state)
+TEST(refused_there)
 {
 	enum { UNALIGNED, RIGHTS, KEY, LENGTH, MODIFIER, SIZE, SHORT, CASES };
 	static const enum ibv_wc_status status[CASES] = {
@@ -308,10 +304,9 @@ static void refused_there(UNUSED void **state)
 	const struct inlay_atomic all = inlay_masked_add(~(uint64_t)0, ~(uint64_t)0);
 	struct inlay_cursor at;
 	struct pair p;
-	uint32_t n;
 
 	need_softdev("the device's refusals");
-	for (n = 0; n < 2 * CASES; n++) {
+	for (uint32_t n = 0; n < 2 * CASES; n++) {
 		const uint32_t i = n / 2, size = n % 2 ? 8 : 4, opmod = inlay_opmod_atomic(size);
 		struct opt opt = opt_of(IBV_QPT_RC, 4096);
 
@@ -335,6 +330,5 @@ static void refused_there(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("atomics", open_atomics, dev_close, TEST(bytes), TEST(refused_here), TEST(forms),
-			  TEST(refused_there)) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
+	return run_all(open_atomics, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

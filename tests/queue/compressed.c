@@ -36,7 +36,6 @@ static uint8_t *slot(struct ring *r, uint32_t i)
 static void ring_open(struct ring *r, bool plain)
 {
 	static const uint32_t ends[] = {0x100, 0x10000, 0x1000000, 0};
-	uint32_t i;
 
 	memset(r, 0, sizeof(*r));
 	r->plain = plain;
@@ -56,7 +55,7 @@ static void ring_open(struct ring *r, bool plain)
 	r->dbrec[0] = htobe32(r->pi & 0xffffff);
 	r->cq.next = r->cq.begin + (size_t)(r->pi & (r->size - 1)) * r->stride;
 	r->cq.lap = (uint16_t)(r->enhanced ? r->pi / r->size & 0xff : (r->pi / r->size & 1) << 8);
-	for (i = r->pi; i != r->pi + r->size; i++) {
+	for (uint32_t i = r->pi; i != r->pi + r->size; i++) {
 		slot(r, i)[62] = (uint8_t)(i / r->size - 1);
 		slot(r, i)[63] = (uint8_t)(0xf0 | !(i / r->size & 1));
 	}
@@ -102,9 +101,8 @@ static struct mlx5_cqe64 random_cqe(void)
 	static const uint8_t opcodes[] = {0, 1, 2, 3, 4, 2, 2};
 	struct mlx5_cqe64 cqe;
 	uint8_t *raw = (uint8_t *)&cqe;
-	size_t i;
 
-	for (i = 0; i < 64; i++)
+	for (size_t i = 0; i < 64; i++)
 		raw[i] = (uint8_t)rnd();
 	cqe.sop_drop_qpn = htobe32(rnd_below(256) << 24 | (1 + rnd_below(3)));
 	cqe.srqn_uidx = htobe32(rnd_below(256) << 24 | (1 + rnd_below(3)));
@@ -120,11 +118,10 @@ static void mini_of(struct ring *r, struct mlx5_cqe64 *cqe, uint8_t *mini, bool 
 	uint8_t *raw = (uint8_t *)cqe;
 	uint16_t before = be16toh(cqe->wqe_counter), step = 1;
 	uint32_t format = r->format & 7;
-	int i;
 
 	if (r->format & INLAY_MINI_STRIDES)
 		step = be32toh(cqe->byte_cnt) >> 16 & 0x7fff;
-	for (i = 0; i < 8; i++)
+	for (int i = 0; i < 8; i++)
 		mini[i] = (uint8_t)rnd();
 	memcpy(raw + 44, mini + 4, 4);
 	if (cqe->op_own >> 4 == 0) { /* a send */
@@ -154,15 +151,14 @@ static void put_basic(struct ring *r, uint32_t n)
 {
 	struct mlx5_cqe64 cqe = random_cqe(), title;
 	uint8_t minis[MOST][8];
-	uint32_t i;
 
 	cqe.op_own &= 0x72;
 	title = cqe;
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		mini_of(r, &cqe, minis[i], !i);
 		expect(r, &cqe);
 	}
-	for (i = 0; i < n; i += 8)
+	for (uint32_t i = 0; i < n; i += 8)
 		memcpy(slot(r, r->pi + (i ? i : 1)), minis[i], n - i < 8 ? 8 * (n - i) : 64);
 	title.byte_cnt = htobe32(n);
 	memcpy(slot(r, r->pi), &title, 64);
@@ -174,11 +170,10 @@ static void put_basic(struct ring *r, uint32_t n)
 static void put_enhanced(struct ring *r, uint32_t n)
 {
 	uint8_t minis[8][8];
-	uint32_t i;
 
 	memset(minis, 0x5a, sizeof(minis));
 	r->last.op_own &= 0xf2;
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		mini_of(r, &r->last, minis[i], false);
 		expect(r, &r->last);
 	}
@@ -328,7 +323,7 @@ static void clean(struct ring *r)
 		r->title = false;
 }
 
-static void streams(UNUSED void **state)
+TEST(streams)
 {
 	const char *env = getenv("COMPRESSED_STREAMS");
 	int i, k, n = env && *env ? atoi(env) : 4000;
@@ -356,7 +351,7 @@ static void streams(UNUSED void **state)
 }
 
 /* Blocks behind good CQEs, of any count, of a title that is an error or a block: none removes a CQE, even if it would go round over them */
-static void hostile_clean(UNUSED void **state)
+TEST(hostile_clean)
 {
 	uint32_t i, k, n, start, refused = 0;
 
@@ -391,13 +386,12 @@ static void hostile_clean(UNUSED void **state)
 }
 
 /* The vector forms against the scalar one, on rings of every sort */
-static void scans(UNUSED void **state)
+TEST(scans)
 {
 	uint8_t slots[32 * 128];
 	uint32_t longest = 0;
-	int i;
 
-	for (i = 0; i < 300000; i++) {
+	for (int i = 0; i < 300000; i++) {
 		uint32_t stride = rnd_below(2) ? 64 : 128, n = rnd_below(33), own = rnd_below(2) ? 0x100 : 0xff, k, want;
 		uint32_t lap = own == 0xff ? rnd_below(256) : rnd_below(2) << 8, bad = rnd_below(40);
 
@@ -424,16 +418,15 @@ static void scans(UNUSED void **state)
 }
 
 /* Formats; room for the title of the enhanced layout */
-static void set_up(UNUSED void **state)
+TEST(set_up)
 {
-	uint32_t i;
 	static uint8_t buf[8 * 64] __attribute__((aligned(64)));
 	volatile uint32_t dbrec[2];
 	struct inlay_cq cq;
 	const char *why;
 
 	must(inlay_cq_init(&cq, buf, 8, 64, dbrec, NULL, 1));
-	for (i = 0; i < 1000; i++)
+	for (uint32_t i = 0; i < 1000; i++)
 		assert_int_equal(inlay_cq_set_compression(&cq, i, 0), i <= 4 || i == 8 || i == 9 ? 0 : -EINVAL);
 	must(inlay_cq_set_compression(&cq, INLAY_MINI_CSUM, 0));
 	must(inlay_cq_reserve(&cq, 8, &why));
@@ -444,15 +437,14 @@ static void set_up(UNUSED void **state)
 }
 
 /* Blocks of every length; up to 7 in the enhanced layout, 2 to the ring's size in the basic one */
-static void blocks(UNUSED void **state)
+TEST(blocks)
 {
 	static uint8_t buf[32 * 64] __attribute__((aligned(64)));
 	volatile uint32_t dbrec[2];
 	struct inlay_cq cq;
-	uint32_t n;
 	int enhanced;
 
-	for (n = 0; n < 80; n++) {
+	for (uint32_t n = 0; n < 80; n++) {
 		struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(void *)buf;
 		const uint32_t len = n / 2;
 
@@ -471,6 +463,5 @@ static void blocks(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("compressed", open_nothing, NULL, TEST(set_up), TEST(blocks), TEST(scans), TEST(streams),
-			  TEST(hostile_clean));
+	return run_all(open_nothing, NULL);
 }

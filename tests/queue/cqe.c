@@ -37,7 +37,7 @@ static const struct {
 } fields_of[] = {EACH_FIELD(FIELD_ROW)};
 
 /* Every field, among random neighbours */
-static void fields(UNUSED void **state)
+TEST(fields)
 {
 	static const uint8_t ip[] = {INLAY_RSS_IPV4, INLAY_RSS_IPV6}, l4[] = {INLAY_RSS_TCP, INLAY_RSS_UDP, INLAY_RSS_SPI};
 	uint8_t raw[64] __attribute__((aligned(64))), before[64];
@@ -78,12 +78,11 @@ static const struct { uint8_t opcode; const char *name; bool send, error; } opco
 };
 
 /* All 256 values of the last byte: what kind of completion it is does not depend on the low four bits */
-static void kinds(UNUSED void **state)
+TEST(kinds)
 {
 	struct mlx5_cqe64 cqe;
-	uint32_t own;
 
-	for (own = 0; own < 256; own++) {
+	for (uint32_t own = 0; own < 256; own++) {
 		noise(&cqe, sizeof(cqe));
 		cqe.op_own = (uint8_t)own;
 		assert_int_equal(inlay_cqe_opcode(&cqe), opcodes[own >> 4].opcode);
@@ -91,7 +90,7 @@ static void kinds(UNUSED void **state)
 		assert_int_equal(!!inlay_cqe_is_send(&cqe), opcodes[own >> 4].send);
 		assert_string_equal(inlay_cqe_opcode_name((uint8_t)(own >> 4)), opcodes[own >> 4].name);
 	}
-	for (own = 16; own < 256; own++)
+	for (uint32_t own = 16; own < 256; own++)
 		assert_string_equal(inlay_cqe_opcode_name((uint8_t)own), "unknown CQE opcode");
 }
 
@@ -109,24 +108,22 @@ static const struct { uint8_t syndrome; enum ibv_wc_status status; const char *t
 	{0x22, IBV_WC_REM_ABORT_ERR, "remote aborted"},
 };
 
-static void statuses(UNUSED void **state)
+TEST(statuses)
 {
 	struct mlx5_err_cqe err;
 	struct mlx5_cqe64 cqe;
-	uint32_t synd, op;
-	size_t i;
 
-	for (synd = 0; synd < 256; synd++) {
+	for (uint32_t synd = 0; synd < 256; synd++) {
 		enum ibv_wc_status status = IBV_WC_GENERAL_ERR;
 		const char *text = "unknown syndrome";
 
-		for (i = 0; i < ARRAY(syndromes); i++)
+		for (size_t i = 0; i < ARRAY(syndromes); i++)
 			if (syndromes[i].syndrome == synd) {
 				status = syndromes[i].status;
 				text = syndromes[i].text;
 			}
 		assert_string_equal(inlay_syndrome_text((uint8_t)synd), text);
-		for (op = 0; op < 256; op++) {
+		for (uint32_t op = 0; op < 256; op++) {
 			noise(&err, sizeof(err));
 			err.syndrome = (uint8_t)synd;
 			err.vendor_err_synd = (uint8_t)op;
@@ -141,15 +138,13 @@ static void statuses(UNUSED void **state)
 }
 
 /* Where the payload lies, and never for a byte count that the place cannot hold */
-static void payloads(UNUSED void **state)
+TEST(payloads)
 {
 	static const uint32_t counts[] = {0, 1, 31, 32, 33, 63, 64, 65, 128, 0x7fffffff, 0x80000000, 0xffffffff};
 	struct mlx5_cqe64 slot[2], *cqe = &slot[1];
-	uint32_t own;
-	size_t i;
 
-	for (i = 0; i < ARRAY(counts); i++)
-		for (own = 0; own < 256; own++) {
+	for (size_t i = 0; i < ARRAY(counts); i++)
+		for (uint32_t own = 0; own < 256; own++) {
 			const void *want = NULL;
 
 			noise(slot, sizeof(slot));
@@ -167,7 +162,7 @@ static void payloads(UNUSED void **state)
 }
 
 /* The words in hex follow what is said of them */
-static void print_golden(UNUSED void **state)
+TEST(print_golden)
 {
 	static const struct { const char *says; uint32_t words[16]; } golden[] = {
 		{"RESP_SEND_IMM qpn 0xabcdef uidx 0x12 wqe_counter 65535 byte_cnt 100 imm 0xdeadbeef owner 1",
@@ -203,6 +198,5 @@ static void print_golden(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("cqe", open_nothing, NULL, TEST(fields), TEST(kinds), TEST(statuses), TEST(payloads),
-			  TEST(print_golden));
+	return run_all(open_nothing, NULL);
 }

@@ -134,7 +134,7 @@ static void pieces_same(const struct request *r, const struct inlay_decoded *d)
 	assert_memory_equal(got, want, n);
 }
 
-static void requests(UNUSED void **state)
+TEST(requests)
 {
 	uint64_t i, max = cases(), wrapped = 0, refused = 0;
 	struct inlay_decoded d;
@@ -232,10 +232,9 @@ static void post_other(enum other other)
 {
 	struct ibv_sge a = {0x1000, 64, 7}, b = {0x2000, 64, 8}, c = {0x3000, 64, 9}, old = {0x4000, other == FA_4 ? 4u : 8u, 10};
 	struct inlay_wr wr = wr_at(wr_sge(&old, 1), 0x5000, 11);
-	struct inlay_av to;
+	struct inlay_av to = {};
 	struct inlay_cursor at;
 
-	memset(&to, 0, sizeof(to));
 	to.av.dqp_dct = inlay_to_be32(0x80000005);
 	switch (other) {
 	case CAS: must(wr_atomic(&sq, inlay_atomic_cmp_swap(1, 2), wr, INLAY_SIGNALED)); return;
@@ -252,7 +251,7 @@ static void post_other(enum other other)
 }
 
 /* At each place of a ring; and then each shorter length, which cuts a segment or leaves some out */
-static void segments(UNUSED void **state)
+TEST(segments)
 {
 	struct inlay_decoded d, cut;
 	uint32_t other, index, i, ds;
@@ -295,7 +294,7 @@ static void segments(UNUSED void **state)
 }
 
 /* Random WQEs and spoiled ones, between pages that nobody may touch: what decodes as a request posts to the same bytes */
-static void hostile(UNUSED void **state)
+TEST(hostile)
 {
 	uint8_t *zone = (uint8_t *)mmap(NULL, 3 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *at;
 	uint64_t i, max = cases(), good = 0, bad = 0;
@@ -350,7 +349,7 @@ static void hostile(UNUSED void **state)
 }
 
 /* libmlx5's WQEs (tests/golden/golden.txt): all but atomics are requests, which write the same bytes. What libmlx5 leaves alone is 0 */
-static void golden(UNUSED void **state)
+TEST(golden)
 {
 	static const struct { const char *name; uint32_t type; } names[] = {
 		{"RC", IBV_QPT_RC}, {"UC", IBV_QPT_UC}, {"UD", IBV_QPT_UD}, {"XRC", IBV_QPT_XRC_SEND}, {"DC", IBV_QPT_DRIVER},
@@ -387,5 +386,5 @@ static void golden(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("decode", open_nothing, NULL, TEST(requests), TEST(segments), TEST(hostile), TEST(golden));
+	return run_all(open_nothing, NULL);
 }

@@ -30,16 +30,15 @@ static void mem_free(struct mem *m)
 }
 
 /* Random writes and reads. The right ones touch what they name, the others nothing */
-static void cpu(UNUSED void **state)
+TEST(cpu)
 {
 	static uint8_t shadow[LENGTH], data[LENGTH + 64], seen[LENGTH + 64];
 	struct mem m;
-	uint32_t i;
 
 	mem_make(&m);
 	memset(shadow, 0, sizeof(shadow));
 	must(inlay_dm_write(&m.dm, 0, shadow, LENGTH));
-	for (i = 0; i < 20000; i++) {
+	for (uint32_t i = 0; i < 20000; i++) {
 		uint64_t offset = rnd_below(LENGTH + 64), len = rnd_below(rnd_below(4) ? 64 : LENGTH);
 		uint32_t skew = rnd_below(8);
 		int ret, want;
@@ -88,13 +87,12 @@ static void cpu(UNUSED void **state)
 }
 
 /* Both ways through the network, and as the memory that an SGE names */
-static void rdma(UNUSED void **state)
+TEST(rdma)
 {
 	static uint8_t seen[LENGTH];
 	struct opt opt = usual;
 	struct end a, b;
 	struct mem m;
-	uint32_t i;
 
 	mem_make(&m);
 	opt.bytes = 1 << 16;
@@ -103,7 +101,7 @@ static void rdma(UNUSED void **state)
 	end_take(&b, INLAY_UAR_DOORBELL);
 	memset(seen, 0, sizeof(seen));
 	must(inlay_dm_write(&m.dm, 0, seen, LENGTH));
-	for (i = 0; i < 300; i++) {
+	for (uint32_t i = 0; i < 300; i++) {
 		uint32_t offset = rnd_below(LENGTH / 4) * 4, len = (1 + rnd_below((LENGTH - offset) / 4)) * 4;
 		uint32_t tag = (uint32_t)rnd();
 		struct ibv_sge sge = sge_of(&a, 0x1000, len), inside = {offset, len, m.mr->lkey};
@@ -134,5 +132,5 @@ static void rdma(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("dm", dev_open, dev_close, TEST(cpu), TEST(rdma));
+	return run_all(dev_open, dev_close);
 }

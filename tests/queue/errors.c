@@ -95,9 +95,8 @@ static void recv_flushed(struct end *e, uint32_t from, uint32_t to)
 static void write_one(struct pair *p, uint32_t n, uint32_t flags)
 {
 	struct ibv_sge sge[4];
-	uint32_t i;
 
-	for (i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		sge[i] = sge_of(&p->a, 64 * i, 16);
 	must(inlay_post_write(&p->a.sq, raddr_of(&p->b, 0x8000), p->b.mr->rkey, sge, n, flags));
 }
@@ -186,7 +185,7 @@ static void breaks(struct pair *p, const struct row *r, uint32_t flags, bool lea
 	revive(p);
 }
 
-static void broken(UNUSED void **state)
+TEST(broken)
 {
 #define ERROR(synd, wc) MLX5_CQE_SYNDROME_##synd, IBV_WC_##wc
 	static const struct row rows[] = {
@@ -203,10 +202,9 @@ static void broken(UNUSED void **state)
 	};
 	struct opt opt = usual;
 	struct pair p;
-	uint32_t i, k;
 
 	opt.bytes = BYTES;
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (uint32_t i = 0; i < ARRAY(rows); i++) {
 		if (rows[i].len == 0x7fffffff && !softdev_present())
 			continue; /* how long a message may be is the device's matter */
 		print_message("# %s\n", rows[i].name);
@@ -214,14 +212,14 @@ static void broken(UNUSED void **state)
 		opt.retry_cnt = rows[i].gone ? 1 : 7;
 		opt.cqe_size = i % 2 ? 128 : 64;
 		pair_make(&p, &opt);
-		for (k = 0; k < 4; k++)
+		for (uint32_t k = 0; k < 4; k++)
 			breaks(&p, &rows[i], k & 1 ? 0 : INLAY_SIGNALED, k & 2);
 		pair_free(&p);
 	}
 }
 
 /* The peer's side of its own: a receive that is too short, or that it may not write to */
-static void peer(UNUSED void **state)
+TEST(peer)
 {
 	static const struct {
 		uint8_t there;
@@ -259,7 +257,7 @@ static void peer(UNUSED void **state)
 }
 
 /* Nothing is wrong: the program itself stops the QP while a send waits for a receive. What waited is flushed with its own opcode */
-static void flush(UNUSED void **state)
+TEST(flush)
 {
 	static const uint8_t opcodes[] = {MLX5_OPCODE_SEND, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_ATOMIC_CS,
 					  MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_NOP};
@@ -294,5 +292,5 @@ static void flush(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("errors", open_stepped, dev_close, TEST(broken), TEST(peer), TEST(flush));
+	return run_all(open_stepped, dev_close);
 }

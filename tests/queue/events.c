@@ -30,7 +30,6 @@ static struct ibv_cq *take(struct ibv_comp_channel *ch, int ms)
 static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch, bool moderated)
 {
 	struct opt opt = usual;
-	uint32_t i;
 
 	opt.bytes = 1 << 16;
 	opt.cqe = 1023; /* more than can be outstanding, all signaled */
@@ -45,7 +44,7 @@ static void pair_make(struct end *a, struct end *b, struct ibv_comp_channel *ch,
 	ends_connect(a, b);
 	end_take(a, INLAY_UAR_DOORBELL);
 	end_take(b, INLAY_UAR_DOORBELL);
-	for (i = 0; i < SLOTS; i++) {
+	for (uint32_t i = 0; i < SLOTS; i++) {
 		struct ibv_sge sge = sge_of(b, 64 * i, 64);
 
 		must(inlay_post_recv(&b->rq, &sge, 1));
@@ -185,7 +184,9 @@ static void places(UNUSED void **state)
 
 int main(void)
 {
+	const struct CMUnitTest stepping[] = {cmocka_unit_test(places)}, free_running[] = {cmocka_unit_test(sleeps)};
+
 	if (softdev_present() && getenv("SOFTDEV_MANUAL"))
-		return test_group("events, stepped", dev_open, dev_close, TEST(places));
-	return test_group("events", dev_open, dev_close, TEST(sleeps)) || again_with("SOFTDEV_MANUAL", "1");
+		return cmocka_run_group_tests(stepping, dev_open, dev_close);
+	return cmocka_run_group_tests(free_running, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1");
 }

@@ -87,14 +87,13 @@ static void cause(uint32_t i)
 	}
 }
 
-static void each_cause(UNUSED void **state)
+TEST_WITH(each_cause, up, down)
 {
 	char *text = NULL, *line, *rest;
-	uint32_t i, j;
 	size_t len;
 	FILE *out;
 
-	for (i = 0; i < CAUSES; i++) {
+	for (uint32_t i = 0; i < CAUSES; i++) {
 		cause(i);
 		if (i == UNDER_WAY && !stepped())
 			continue; /* it may have completed already */
@@ -105,7 +104,7 @@ static void each_cause(UNUSED void **state)
 		line = strsep(&rest, "\n");
 		if (strstr(line, "0x"))
 			line = strsep(&rest, "\n");
-		for (j = 0; says[i][j]; j++, line = strsep(&rest, "\n"))
+		for (uint32_t j = 0; says[i][j]; j++, line = strsep(&rest, "\n"))
 			if (!line || !strstr(line, says[i][j]))
 				fail_msg("row %u: not \"%s\" but: %s", i, says[i][j], line ? line : "no more");
 		if (line && *line)
@@ -115,13 +114,12 @@ static void each_cause(UNUSED void **state)
 }
 
 /* WQEs written by hand at the queue's place, of one WQEBB and of two, over the ring's end */
-static void written(UNUSED void **state)
+TEST_WITH(written, up, down)
 {
 	struct inlay_sq *sq = &p.a.sq;
 	uint8_t data[100];
-	uint32_t i;
 
-	for (i = 0; i < 3 * inlay_sq_size(sq); i++) {
+	for (uint32_t i = 0; i < 3 * inlay_sq_size(sq); i++) {
 		const uint32_t len = i % 3 ? 8 : 60, index = inlay_sq_index(sq), bbs = i % 3 ? 1 : 2;
 		struct inlay_cursor at = inlay_cursor_init(sq->buf, inlay_sq_size(sq), index, bbs);
 		const uint32_t byte = (4u << 5) | 8; /* small and fence, a CQE */
@@ -137,7 +135,7 @@ static void written(UNUSED void **state)
 		sent(&p.a);
 		assert_int_equal(differs(p.b.buf, len, i), len);
 	}
-	for (i = 0; i < 5; i++)
+	for (uint32_t i = 0; i < 5; i++)
 		must(inlay_post(sq, MLX5_OPCODE_NOP, NULL, i == 4 ? INLAY_SIGNALED | INLAY_RING : 0));
 	assert_int_equal(inlay_sq_wqes(sq), 5);
 	sent(&p.a);
@@ -145,12 +143,11 @@ static void written(UNUSED void **state)
 }
 
 /* Every raw byte is flags of a post, unless its fence is none; commit says how many WQEBBs */
-static void raw_flags(UNUSED void **state)
+TEST_WITH(raw_flags, up, down)
 {
 	struct inlay_cursor at;
-	uint32_t byte;
 
-	for (byte = 0; byte < 256; byte++)
+	for (uint32_t byte = 0; byte < 256; byte++)
 		assert_int_equal(inlay_flags_ok_(INLAY_RAW_FLAGS(byte)), byte >> 5 <= 4 && !(byte & 0x15));
 	must(inlay_sq_begin(&p.a.sq, 3, &at));
 	at = inlay_seg_raddr(at, raddr_of(&p.b, 0), p.b.mr->rkey);
@@ -160,7 +157,7 @@ static void raw_flags(UNUSED void **state)
 }
 
 /* Both halves of the register in turn, whoever writes */
-static void shared_register(UNUSED void **state)
+TEST_WITH(shared_register, up, down)
 {
 	struct inlay_uar *uar = p.a.sq.uar, unknown = {};
 	uint8_t *first = inlay_uar_toggle(uar), *second = inlay_uar_toggle(uar);
@@ -170,13 +167,12 @@ static void shared_register(UNUSED void **state)
 	assert_null(inlay_uar_toggle(&unknown));
 }
 
-static void devices(UNUSED void **state)
+TEST(devices)
 {
 	const char *why = NULL, *names[] = {ibv_get_device_name(dev.ctx->device), NULL};
 	struct ibv_context *ctx;
-	uint32_t i;
 
-	for (i = 0; i < ARRAY(names); i++) {
+	for (uint32_t i = 0; i < ARRAY(names); i++) {
 		ctx = made(inlay_device_open(names[i], &why));
 		assert_true(mlx5dv_is_supported(ctx->device));
 		must(ibv_close_device(ctx));
@@ -189,8 +185,5 @@ static void devices(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("explain", dev_open, dev_close, cmocka_unit_test_setup_teardown(each_cause, up, down),
-			  cmocka_unit_test_setup_teardown(written, up, down),
-			  cmocka_unit_test_setup_teardown(raw_flags, up, down),
-			  cmocka_unit_test_setup_teardown(shared_register, up, down), TEST(devices));
+	return run_all(dev_open, dev_close);
 }

@@ -192,14 +192,12 @@ __attribute__((noinline)) void set_up(uint32_t mode)
 
 __attribute__((noinline)) void set_up_receiving(void)
 {
-	uint32_t i;
-
 	(void)!inlay_rq_init(&rq, rwqes, 64, 64, rrecord);
 	(void)!inlay_srq_init(&srq, swqes, 64, 64, srecord);
-	for (i = 0; i < 64; i++)
+	for (uint32_t i = 0; i < 64; i++)
 		cqes[i].op_own = 0xf0;
 	(void)!inlay_cq_init(&cq, cqes, 64, 64, cq_record, cq_page, 3);
-	for (i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		cqes[i].op_own = (i == 1 ? MLX5_CQE_RESP_SEND : MLX5_CQE_REQ) << 4;
 }
 

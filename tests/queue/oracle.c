@@ -118,14 +118,12 @@ static void peers_open(void)
 
 static int open_group(void **state)
 {
-	unsigned i;
-
 	if (dev_open(state))
 		return -1;
 	assert_true(!K->set || strcmp(K->set, "SOFTDEV_LINK") ||
 		    (dev.port.link_layer == IBV_LINK_LAYER_INFINIBAND) == !strcmp(K->to, "ib"));
 	fill(data, sizeof(data), 4711);
-	for (i = 0; i < ARRAY(mrs); i++) {
+	for (unsigned i = 0; i < ARRAY(mrs); i++) {
 		mrs[i] = made(ibv_reg_mr(dev.pd, data, sizeof(data), ALL_ACCESS | IBV_ACCESS_MW_BIND));
 	}
 	if (K->family == DATAGRAM || is_dci())
@@ -135,12 +133,10 @@ static int open_group(void **state)
 
 static int close_group(void **state)
 {
-	unsigned i;
-
-	for (i = 0; i < MAX_PEERS; i++)
+	for (unsigned i = 0; i < MAX_PEERS; i++)
 		if (peers[i])
 			must(ibv_destroy_ah(peers[i]));
-	for (i = 0; i < ARRAY(mrs); i++)
+	for (unsigned i = 0; i < ARRAY(mrs); i++)
 		must(ibv_dereg_mr(mrs[i]));
 	return dev_close(state);
 }
@@ -165,7 +161,7 @@ static int run_kind(const struct kind *kind)
 	return _cmocka_run_group_tests(group, its, n, open_group, close_group);
 }
 
-static void no_softdev(UNUSED void **state)
+TEST(no_softdev)
 {
 	need_softdev("the oracle");
 }
@@ -173,15 +169,14 @@ static void no_softdev(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	int status, bad = 0;
-	unsigned i;
 	pid_t pid;
 
 	if (!softdev_present())
-		return test_group("oracle", NULL, NULL, TEST(no_softdev));
+		return run_all(NULL, NULL);
 	/* libmlx5 prints each error CQE that it meets */
 	setenv("MLX5_DEBUG_FILE", "/dev/null", 0);
 	report_to = stderr;
-	for (i = 0; i < ARRAY(kinds); i++) {
+	for (unsigned i = 0; i < ARRAY(kinds); i++) {
 		const struct kind *k = &kinds[i];
 
 		if (argc > 1 && strcmp(argv[1], k->name))

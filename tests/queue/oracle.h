@@ -626,9 +626,8 @@ static int post_send(struct lib *l, const struct req *r, unsigned n, uint64_t wr
 {
 	static struct ibv_send_wr wr[MAX_BATCH];
 	struct ibv_send_wr *bad;
-	unsigned i;
 
-	for (i = 0; i < n; i++, r++) {
+	for (unsigned i = 0; i < n; i++, r++) {
 		struct ibv_send_wr *w = &wr[i];
 
 		w->wr_id = wr_id + i;
@@ -726,7 +725,6 @@ static void lib_umr(struct lib *l, const struct req *r)
 	struct lib_sig sig = {};
 	struct lib_key key = {};
 	uint8_t wqe[1024];
-	unsigned i;
 
 	if (r->op == RAW) {
 		raw_build(r, l->qp->qp_num, (uint16_t)r->rkey, wqe);
@@ -745,7 +743,7 @@ static void lib_umr(struct lib *l, const struct req *r)
 			sig.state = 2 + (r->umr.order & 1);
 		else if (r->umr.sig == KEY_OFF)
 			sig.state = r->umr.order & 1;
-		for (i = 0; r->umr.sig == KEY_KEPT && i < 2; i++)
+		for (unsigned i = 0; r->umr.sig == KEY_KEPT && i < 2; i++)
 			if (i ? r->umr.attr.wire : r->umr.attr.mem) {
 				const struct mlx5dv_sig_block_domain *d = &r->umr.domain[i];
 
@@ -772,7 +770,7 @@ static void lib_umr(struct lib *l, const struct req *r)
 	}
 	mlx5dv_wr_mkey_configure(q, &key.key, (uint8_t)(r->umr.access + !!r->umr.layout + (r->umr.sig == KEY_SIGNED)), &conf);
 	/* The setters in any order */
-	for (i = 0; i < 3; i++)
+	for (unsigned i = 0; i < 3; i++)
 		switch ((r->umr.order / 4 + i * (1 + r->umr.order % 2)) % 3) {
 		case 0:
 			if (r->umr.access)
@@ -789,10 +787,9 @@ static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64_t wr_i
 {
 	struct ibv_data_buf buf[MAX_SGE + 4];
 	struct ibv_qp_ex *q = l->qpx;
-	unsigned i, k;
 
 	ibv_wr_start(q);
-	for (i = 0; i < n; i++, r++) {
+	for (unsigned i = 0; i < n; i++, r++) {
 		wr_id += req_psvs(r);
 		q->wr_id = wr_id + i;
 		q->wr_flags = lib_flags(r);
@@ -819,7 +816,7 @@ static int post_wr(struct lib *l, const struct req *r, unsigned n, uint64_t wr_i
 		if (r->inl && r->nsge == 1 && !r->list) {
 			ibv_wr_set_inline_data(q, (void *)(uintptr_t)r->sge[0].addr, r->sge[0].length);
 		} else if (r->inl) {
-			for (k = 0; k < r->nsge; k++) {
+			for (unsigned k = 0; k < r->nsge; k++) {
 				buf[k].addr = (void *)(uintptr_t)r->sge[k].addr;
 				buf[k].length = r->sge[k].length;
 			}
@@ -1069,11 +1066,10 @@ static int in_const(struct inlay_sq *sq, const struct req *r)
 		int (*post)(struct inlay_sq *sq, const struct req *r);
 	} all[] = {INLINES(BY_LEN) CALLS(BY_SGES)};
 	bool one = r->inl && r->nsge == 1 && !r->stream;
-	size_t i;
 
 	if (K->family == PACKET && r->op == SEND && r->nsge == 1 && !(r->flags & ~SIG) && rnd_below(2))
 		return in_burst(sq, r);
-	for (i = one ? 0 : 5; i < ARRAY(all); i++)
+	for (size_t i = one ? 0 : 5; i < ARRAY(all); i++)
 		if (all[i].family == K->family && all[i].op == r->op)
 			return all[i].post(sq, r);
 	return in_plain(sq, r);
@@ -1129,7 +1125,6 @@ static void qp_up(struct ibv_qp *qp)
 	struct ibv_qp_attr a = {
 		.path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num, .ah_attr = own_path(), .max_rd_atomic = 8, .port_num = 1, .timeout = 14,
 	};
-	unsigned i;
 
 	if (K->family == PACKET) {
 		raw_up(qp);
@@ -1142,7 +1137,7 @@ static void qp_up(struct ibv_qp *qp)
 		qp_connect(qp, qp->qp_num, &opt);
 		return;
 	}
-	for (i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < 3; i++) {
 		a.qp_state = to[i];
 		must(ibv_modify_qp(qp, &a, IBV_QP_STATE | (is_dci() ? dci : xrc)[i]));
 	}
@@ -1271,8 +1266,7 @@ static void lib_close(struct lib *l)
 static struct ibv_cq *trio_cq(struct trio *t, const struct ibv_qp_cap *cap)
 {
 	memset(t, 0, sizeof(*t));
-	t->cq = ibv_create_cq(dev.ctx, (int)(2 * cap->max_recv_wr < 64 ? 63 : 4 * cap->max_recv_wr), NULL, NULL, 0);
-	assert_non_null(t->cq);
+	t->cq = made(ibv_create_cq(dev.ctx, (int)(2 * cap->max_recv_wr < 64 ? 63 : 4 * cap->max_recv_wr), NULL, NULL, 0));
 	t->cqn = view_cq(t->cq).cqn;
 	return t->cq;
 }
@@ -1492,11 +1486,10 @@ static int report(const struct trio *t, const struct req *r, unsigned n, uint32_
 		  unsigned lib, unsigned in)
 {
 	uint32_t pos = begin;
-	unsigned i;
 
 	fprintf(report_to, "%s: %s, byte %u (0x%x): libmlx5 0x%02x, inlay 0x%02x; ", K->name, what, at, at, lib, in);
 	fprintf(report_to, "ring of %u WQEBBs, batch of %u at %u (slot %u)\n", t->bbs, n, begin, begin & (t->bbs - 1));
-	for (i = 0; i < n && report_to == stderr; pos += req_bbs(&r[i++])) {
+	for (unsigned i = 0; i < n && report_to == stderr; pos += req_bbs(&r[i++])) {
 		fprintf(report_to, "%s, libmlx5\n", ops[r[i].op].name);
 		inlay_wqe_print(report_to, t->a.ring, t->bbs * 64, pos, K->type);
 		fprintf(report_to, " inlay\n");
@@ -1571,7 +1564,6 @@ static int check_batch(struct trio *t, const struct req *r, unsigned n, uint32_t
 {
 	uint32_t at, known = 0, bytes = t->bbs * 64, pos = begin, ds, k, room = t->bbs - (begin - t->tail_pos);
 	const uint8_t *a, *b, *c;
-	unsigned i;
 
 	at = compare(t->a.ring, t->b.ring, t->ring, bytes, &known);
 	if (at < bytes)
@@ -1579,7 +1571,7 @@ static int check_batch(struct trio *t, const struct req *r, unsigned n, uint32_t
 	/* ibv_wr_* leaves the immediate alone where there is none */
 	if (known < 12 * n)
 		fail_msg("libmlx5 wrote %u bytes only", known);
-	for (i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++)
 		for (k = 0; k <= req_psvs(&r[i]); k++, pos += (ds + 3) / 4) {
 			ds = k ? 2 : req_ds(&r[i]);
 			at = touched(t, pos, ds, (ds + 3) & ~3u);
@@ -1637,13 +1629,12 @@ static void check_decoded(const struct trio *t, const struct req *r, uint32_t po
 static void run(struct trio *t, unsigned api, unsigned way, bool doorbell, const struct req *r, unsigned n)
 {
 	uint32_t begin = t->pos;
-	unsigned i;
 
 	fill_free(t);
 	post_batch(t, api, way, doorbell, r, r, n);
 	if (check_batch(t, r, n, begin))
 		fail();
-	for (i = 0; i < n; begin += req_bbs(&r[i++]))
+	for (unsigned i = 0; i < n; begin += req_bbs(&r[i++]))
 		check_decoded(t, &r[i], begin, req_ds(&r[i]));
 }
 

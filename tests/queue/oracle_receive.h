@@ -69,7 +69,6 @@ static void rx_open(uint32_t max_wr, uint32_t max_sge)
 {
 	struct ibv_qp_cap cap = cap_of(1, 1, 0);
 	struct mlx5dv_srq dv;
-	unsigned i;
 
 	memset(&R, 0, sizeof(R));
 	R.kind = K->table ? OF_QP : strcmp(K->name, "srqs") ? OF_WQ : OF_SRQ;
@@ -80,7 +79,7 @@ static void rx_open(uint32_t max_wr, uint32_t max_sge)
 		must(inlay_rq_from_qp(&R.in_rq, T.qp, NULL, NULL));
 		R.lib[0] = T.a;
 		R.lib[1] = T.b;
-		for (i = 0; i < 3; i++) {
+		for (unsigned i = 0; i < 3; i++) {
 			struct mlx5dv_qp qp = view_qp(i < 2 ? R.lib[i].qp : T.qp);
 
 			R.ring[i] = (uint8_t *)qp.rq.buf;
@@ -92,7 +91,7 @@ static void rx_open(uint32_t max_wr, uint32_t max_sge)
 		const struct ibv_qp_cap plain = cap_of(1, 1, 0);
 
 		trio_cq(&T, &cap);
-		for (i = 0; i < 3; i++) {
+		for (unsigned i = 0; i < 3; i++) {
 			srq_of_qps = R.srq[i] = R.kind == OF_SRQ ? new_srq(max_wr, max_sge) : NULL;
 			if (i < 2)
 				lib_open(&R.lib[i], T.cq, &plain, 0, NULL);
@@ -122,13 +121,11 @@ static void rx_open(uint32_t max_wr, uint32_t max_sge)
 
 static void rx_close(void)
 {
-	unsigned i;
-
 	if (R.kind == OF_QP) {
 		trio_close(&T);
 		return;
 	}
-	for (i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < 3; i++) {
 		if (R.kind == OF_WQ)
 			must(ibv_destroy_wq(i < 2 ? R.lib[i].wq : R.wq));
 		else if (i < 2)
@@ -191,12 +188,9 @@ static void rx_fill(unsigned side, uint32_t i)
 
 static int rx_wrong(uint32_t i, uint32_t at)
 {
-	unsigned side;
-	uint32_t k;
-
 	fprintf(report_to, "%s: entry %u of %u, on to %u, byte %u is wrong\n", K->name, R.out[i].in, R.cnt, R.out[i].next, at);
-	for (side = 0; side < 3; side++)
-		for (k = 0; k < R.stride; k++)
+	for (unsigned side = 0; side < 3; side++)
+		for (uint32_t k = 0; k < R.stride; k++)
 			fprintf(report_to, "%s%02x", k % 16 ? " " : k ? "\n        " : side < 2 ? "\nlibmlx5 " : "\ninlay   ",
 				slot(side, side < 2 ? R.out[i].lib : R.out[i].in)[k]);
 	fprintf(report_to, "\n");
@@ -285,9 +279,8 @@ static void rx_complete(uint32_t i)
 	const uint32_t index = R.out[i].lib;
 	struct mlx5_cqe64 cqe;
 	struct ibv_wc wc[2];
-	unsigned k;
 
-	for (k = 0; k < 2; k++) {
+	for (unsigned k = 0; k < 2; k++) {
 		cqe_for(&cqe, op, 0, R.kind == OF_WQ ? R.lib[k].wq->wq_num : R.lib[k].qp->qp_num, R.lib[k].uidx, (uint16_t)index);
 		if (op == MLX5_CQE_RESP_ERR)
 			((struct mlx5_err_cqe *)&cqe)->syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
@@ -319,14 +312,13 @@ static void receive_self_check(void)
 {
 	FILE *was = report_to, *null = fopen("/dev/null", "w");
 	struct req r;
-	uint32_t i;
 
 	assert_non_null(null);
 	rx_open(3, 3);
 	req_receive(&r, 2, 0);
 	rx_run(&r, 1);
 	report_to = null;
-	for (i = 0; i < R.stride + 4; i++) {
+	for (uint32_t i = 0; i < R.stride + 4; i++) {
 		uint8_t *byte = i < R.stride ? slot(2, R.out[0].in) + i : (uint8_t *)R.dbrec[2] + i - R.stride;
 
 		*byte ^= 1;

@@ -95,11 +95,10 @@ static void table_of(unsigned op, bool inl)
 {
 	static const uint8_t sets[] = {0, SIG, SIG | SOL | FENCE};
 	uint32_t size, last = last_size(op, inl, &T), n = 0;
-	unsigned pattern, way, s;
 	struct req r;
 
 	for (size = first_size(op, inl); size <= last; size++)
-		for (pattern = 0; pattern < patterns_of(op, size); pattern++, n++) {
+		for (unsigned pattern = 0; pattern < patterns_of(op, size); pattern++, n++) {
 			req_make(&r, op, inl, size, pattern, &T.cap);
 			/* In one piece, by pointers, and all that has few sizes: with every set of flags. Cut: one, each way in turn */
 			if (inl && pattern) {
@@ -108,8 +107,8 @@ static void table_of(unsigned op, bool inl)
 			}
 			everywhere(&T, &r, PLAIN, is_window(op) || op == UMR ? n : 0,
 				   is_window(op) || op == UMR || op == RAW ? 1 : FLAG_SETS);
-			for (way = CONST; way < WAYS && op < BIND1; way++)
-				for (s = 0; s < (way == CONST ? ARRAY(sets) : 1); s++) {
+			for (unsigned way = CONST; way < WAYS && op < BIND1; way++)
+				for (unsigned s = 0; s < (way == CONST ? ARRAY(sets) : 1); s++) {
 					if (!inl && size > 8 && way != IOV)
 						continue;
 					req_make(&r, op, inl, size, pattern, &T.cap);
@@ -120,11 +119,9 @@ static void table_of(unsigned op, bool inl)
 
 static void table(void)
 {
-	uint32_t op, inl;
-
 	table_open(&T);
-	for (op = 0; op < OPS; op++)
-		for (inl = 0; inl <= has_inline(op) && K->table >> op & 1; inl++)
+	for (uint32_t op = 0; op < OPS; op++)
+		for (uint32_t inl = 0; inl <= has_inline(op) && K->table >> op & 1; inl++)
 			table_of(op, inl);
 	trio_close(&T);
 }
@@ -181,25 +178,24 @@ static void refused(void)
 	static const uint32_t copies[] = {0, (UINT32_C(1) << 31) + 1, UINT32_MAX, 8};
 	struct mlx5dv_sig_block_domain *d;
 	struct req r;
-	uint32_t op, k;
 
 	table_open(&T);
 	untouched = T.sq;
 	memset(T.ring, 0xa5, T.bbs * 64);
-	for (op = BIND1; has_op(op) && op <= BIND2; op++)
-		for (k = 0; k < ARRAY(windows); k++) {
+	for (uint32_t op = BIND1; has_op(op) && op <= BIND2; op++)
+		for (uint32_t k = 0; k < ARRAY(windows); k++) {
 			req_make(&r, op, false, 0, 0, &T.cap);
 			r.bind.length = windows[k];
 			refused_by(post_lib(&T.a, op == BIND2 ? k & 1 : (uint32_t)POST_SEND, &r, 1, 0), EOPNOTSUPP,
 				   in_plain(&T.sq, &r), -ENOTSUP);
 		}
-	for (k = 0; has_op(COPY) && k < ARRAY(copies); k++) {
+	for (uint32_t k = 0; has_op(COPY) && k < ARRAY(copies); k++) {
 		req_init(&r, COPY, SIG);
 		req_pointer(&r, copies[k]);
 		req_pointer(&r, copies[k] + (k == 3)); /* unlike, which libmlx5 cannot be told */
 		refused_by(k == 3 ? EINVAL : post_lib(&T.a, WR, &r, 1, 0), EINVAL, in_plain(&T.sq, &r), -EINVAL);
 	}
-	for (k = 0; has_op(UMR) && k < 12; k++) {
+	for (uint32_t k = 0; has_op(UMR) && k < 12; k++) {
 		req_make(&r, UMR, false, 1, LIST + LAYOUTS * KEY_SIGNED, &T.cap);
 		d = r.umr.domain;
 		r.umr.attr.mem = &d[0];
@@ -230,9 +226,8 @@ static void refused(void)
 static int burst(struct inlay_sq *sq, const struct req *r, unsigned n)
 {
 	static struct ibv_sge sge[MAX_BATCH];
-	unsigned i;
 
-	for (i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++)
 		sge[i] = r[i].sge[0];
 	return inlay_post_packets(sq, inlay_eth_csum(INLAY_CSUM_L3 | INLAY_CSUM_L4), sge, n, in_flags(&r[n - 1])) != (int)n;
 }

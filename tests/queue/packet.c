@@ -55,7 +55,6 @@ static int open_packets(void **state)
 {
 	struct inlay_flow_match rule = {};
 	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1};
-	uint32_t i;
 
 	if (dev_open(state))
 		return -1;
@@ -77,7 +76,7 @@ static int open_packets(void **state)
 	raw_up(t.qp);
 	/* "Raw packet receives posted in INIT": on RTR libmlx5 sets their record to 0, so they are rung for after it */
 	must(ibv_modify_qp(t.to, &init, IBV_QP_STATE | IBV_QP_PORT));
-	for (i = 0; i < BUFFERS; i++)
+	for (uint32_t i = 0; i < BUFFERS; i++)
 		buffer_post(i);
 	inlay_rq_ring(&t.rq);
 	qp_to(t.to, IBV_QPS_RTR);
@@ -183,7 +182,7 @@ static struct inlay_eth sums(void)
 }
 
 /* What DPDK and Linux call these, and where they put them: Linux's struct mlx5_wqe_eth_seg */
-static void layouts(UNUSED void **state)
+TEST(layouts)
 {
 	static const struct { const char *name; uint32_t at, bytes, first, then; } rows[] = {
 		{"swp_outer_l4_offset and the next", 0, 4, 0, 0}, {"cs_flags", 4, 1, 0x90, 0x90}, {"swp_flags", 5, 1, 0, 0},
@@ -213,7 +212,7 @@ static void layouts(UNUSED void **state)
 }
 
 /* What a burst and a multi-packet WQE carry arrives whole and in order; a full ring is an answer */
-static void bursts(UNUSED void **state)
+TEST(bursts)
 {
 	static struct packet all[BATCH];
 	struct shape s = {0, 4, 6, 0, 0, 0, 0};
@@ -266,7 +265,7 @@ static void bursts(UNUSED void **state)
 }
 
 /* A ring of 4 WQEBBs, which holds six packets in its last two; each post and its answer */
-static void small_ring(UNUSED void **state)
+TEST(small_ring)
 {
 	enum { MULTI, ONE, DRAIN };
 	static const struct { uint32_t how, n, len, flags; int answer; } rows[] = {
@@ -336,15 +335,14 @@ static void small_ring(UNUSED void **state)
 }
 
 /* A tag that the device inserts, of either type */
-static void tags(UNUSED void **state)
+TEST(tags)
 {
 	static const struct shape s = {0, 4, 17, 0, 0, 300, 0};
 	struct ibv_sge sge;
 	const uint8_t *at;
-	uint32_t service;
 
 	need_packets();
-	for (service = 0; service < 2; service++) {
+	for (uint32_t service = 0; service < 2; service++) {
 		packet_make(&p, &s, there, here);
 		memcpy(t.out, p.at, p.len);
 		sge = sge_at(t.out, p.len);
@@ -359,7 +357,7 @@ static void tags(UNUSED void **state)
 }
 
 /* Segmentation at every place of the ring, headers that wrap among them */
-static void segments(UNUSED void **state)
+TEST(segments)
 {
 	struct shape s = {0, 4, 6, 0, 0, 0, 0};
 	uint32_t i, off, n, mss, k;
@@ -401,7 +399,7 @@ static void segments(UNUSED void **state)
 }
 
 /* A tunnel's inner packet, which the device finds (VXLAN); whole, and cut up */
-static void tunnels(UNUSED void **state)
+TEST(tunnels)
 {
 	static const struct shape outer_of = {0, 4, 17, 0, 0, 0, 4789};
 	static struct packet inner;
@@ -445,6 +443,5 @@ static void tunnels(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("raw packets", open_packets, close_packets, TEST(layouts), TEST(bursts), TEST(small_ring),
-			  TEST(tags), TEST(segments), TEST(tunnels));
+	return run_all(open_packets, close_packets);
 }

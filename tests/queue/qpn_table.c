@@ -29,9 +29,7 @@ static int done(UNUSED void **state)
 /* Every number there is */
 static void same_everywhere(void)
 {
-	uint32_t qpn;
-
-	for (qpn = 0; qpn < NUMBERS; qpn++)
+	for (uint32_t qpn = 0; qpn < NUMBERS; qpn++)
 		if (inlay_qpn_table_find(table, qpn) != model[qpn])
 			fail_msg("0x%x: %p, not %p", qpn, inlay_qpn_table_find(table, qpn), model[qpn]);
 }
@@ -66,7 +64,7 @@ static void take_out(uint32_t qpn)
 	model[qpn] = NULL;
 }
 
-static void random_steps(UNUSED void **state)
+TEST(random_steps)
 {
 	void *given_later[4], *page[3 + 2 * 4];
 	uint32_t s, grown = 0, refused = 0;
@@ -121,7 +119,7 @@ static void random_steps(UNUSED void **state)
 }
 
 /* Arguments that are none; a table without memory */
-static void edges(UNUSED void **state)
+TEST(edges)
 {
 	void *mem = given(INLAY_QPN_PAGE);
 
@@ -141,5 +139,5 @@ static void edges(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("qpn_table", seed, done, TEST(random_steps), TEST(edges));
+	return run_all(seed, done);
 }

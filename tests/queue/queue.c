@@ -209,7 +209,7 @@ static void lengths(const struct opt *opt)
 	pair_free(&p);
 }
 
-static void transfers(UNUSED void **state)
+TEST(transfers)
 {
 	static const struct {
 		enum ibv_qp_type type;
@@ -221,9 +221,8 @@ static void transfers(UNUSED void **state)
 		{IBV_QPT_UC, 64, false, 4, 128}, {IBV_QPT_UC, 128, true, 2, 0}, {IBV_QPT_UD, 64, false, 4, 128},
 		{IBV_QPT_UD, 128, false, 14, 300},
 	};
-	uint32_t i;
 
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (uint32_t i = 0; i < ARRAY(rows); i++) {
 		struct opt opt = opt_of(rows[i].type, 1 << 20);
 
 		opt.qp_access = rows[i].type == IBV_QPT_RC ? ALL_ACCESS : IBV_ACCESS_REMOTE_WRITE;
@@ -253,13 +252,12 @@ static bool path_over(int index, struct ibv_ah_attr *ah)
 }
 
 /* Over every GID, and an answer to whomever the CQE names, by verbs' own way of making an address of it */
-static void answers(UNUSED void **state)
+TEST(answers)
 {
 	const struct opt opt = opt_of(IBV_QPT_UD, 1 << 18);
 	struct ibv_ah_attr path, attr;
 	int gid, gids = 0;
 	struct pair p;
-	uint32_t n;
 
 	pair_make(&p, &opt);
 	for (gid = 0; gid < 4; gid++) {
@@ -267,17 +265,16 @@ static void answers(UNUSED void **state)
 			continue;
 		gids++;
 		path.sl = path.is_global ? 0 : 3;
-		for (n = 0; n < 40; n++) {
+		for (uint32_t n = 0; n < 40; n++) {
 			const struct mlx5_cqe64 *cqe;
 			struct inlay_sender sender;
-			struct ibv_wc wc;
+			struct ibv_wc wc = {};
 
 			to = av_of(&path, p.b.qp->qp_num, n % 2 ? QKEY : 0x80000000); /* the highest bit: the QP's own */
 			post_recv(&p.b, 0, 512);
 			must(wr_post(&p.a.sq, MLX5_OPCODE_SEND, wr_to(wr_buf(&n, sizeof(n), 0), &to), INLAY_SIGNALED | INLAY_RING | INLAY_INLINE));
 			sent(&p.a);
 			cqe = cqe_wait(&p.b.rxcq);
-			memset(&wc, 0, sizeof(wc));
 			memset(&attr, 0, sizeof(attr));
 			sender = inlay_cqe_sender(cqe);
 			wc.src_qp = sender.qpn;
@@ -308,7 +305,7 @@ static void answers(UNUSED void **state)
 }
 
 /* What UC and UD cannot send stops the send queue only: the rest is flushed; back in RTS the ring goes on where it is */
-static void stopped(UNUSED void **state)
+TEST(stopped)
 {
 	static const enum ibv_qp_type types[] = {IBV_QPT_UC, IBV_QPT_UD};
 	uint32_t t, round, i, behind;
@@ -354,7 +351,7 @@ static void stopped(UNUSED void **state)
 }
 
 /* WQEs of 1 to 4 WQEBBs, signaled and rung now and then; receives posted anew by their address. Indices pass 2^16 */
-static void many(UNUSED void **state)
+TEST(many)
 {
 	enum { COUNT = 70000, WINDOW = 256, SLOT = 2048 };
 	uint32_t posted = 0, got = 0, run = 0, i;
@@ -422,6 +419,5 @@ static void many(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("queue", dev_open, dev_close, TEST(transfers), TEST(answers), TEST(stopped), TEST(many)) ||
-	       again_with("SOFTDEV_LINK", "ib") || again_trapped();
+	return run_all(dev_open, dev_close) || again_with("SOFTDEV_LINK", "ib") || again_trapped();
 }

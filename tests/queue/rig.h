@@ -177,9 +177,8 @@ UNUSED static int open_stepped(void **state)
 	return dev_open(state);
 }
 
-UNUSED static int open_nothing(void **state)
+UNUSED static int open_nothing(UNUSED void **state)
 {
-	(void)state;
 	rnd_seed();
 	return 0;
 }

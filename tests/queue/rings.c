@@ -64,9 +64,8 @@ struct rawcq { struct mlx5_cqe64 cqes[64]; uint32_t dbrec[2], uar[32]; struct in
 static struct rawcq *rawcq_make(uint32_t cnt)
 {
 	struct rawcq *c = (struct rawcq *)pages(sizeof(*c));
-	uint32_t i;
 
-	for (i = 0; i < cnt; i++)
+	for (uint32_t i = 0; i < cnt; i++)
 		c->cqes[i].op_own = 0xf0;
 	must(inlay_cq_init(&c->cq, c->cqes, cnt, 64, c->dbrec, c->uar, 0x123456));
 	return c;
@@ -149,7 +148,7 @@ static int set_up(uint32_t kind, uint32_t cnt, uint32_t size, uint32_t number, i
 	return ret;
 }
 
-static void arguments(UNUSED void **state)
+TEST(arguments)
 {
 	uint32_t k, i, n, s;
 
@@ -516,16 +515,14 @@ static void send_model(uint32_t mode, uint32_t size, uint32_t bbs, uint32_t pres
 	raw_free(two[0].raw);
 }
 
-static void sends(UNUSED void **state)
+TEST(sends)
 {
 	static const uint32_t presets[] = {0, 0xfff0, 0xfffffff0, 0x7ffffff3, 0xfffe0001};
-	uint32_t bbs, mode;
-	size_t i;
 
-	for (bbs = 1; bbs <= 32768; bbs *= 2)
-		for (i = 0; i < ARRAY(presets); i++)
+	for (uint32_t bbs = 1; bbs <= 32768; bbs *= 2)
+		for (size_t i = 0; i < ARRAY(presets); i++)
 			send_model(i % 3, REG, bbs, presets[i], bbs < 4096 ? 25000 : 150000);
-	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+	for (uint32_t mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
 		send_model(mode, REG, 16, 0xffffff00, 20000);
 		send_model(mode | INLAY_UAR_FULL_FENCE, REG, 16, 0, 5000);
 		send_model(mode, 0, 16, 0, 5000);
@@ -546,7 +543,7 @@ static bool is_signaled(const struct raw *r, uint32_t index)
 	return byte_at(r, index, 11) & MLX5_WQE_CTRL_CQ_UPDATE;
 }
 
-static void moderation(UNUSED void **state)
+TEST(moderation)
 {
 	uint32_t bbs, every, round, index, k, head, tail, oldest, stuck = 0, start[256];
 	static const uint8_t payload[64] = {1};
@@ -589,7 +586,7 @@ static void moderation(UNUSED void **state)
 }
 
 /* What a post of struct iovec refuses leaves the queue as it was. What it writes is compared with libmlx5's in oracle.c */
-static void lists(UNUSED void **state)
+TEST(lists)
 {
 	static const struct {
 		const char *name;
@@ -614,10 +611,9 @@ static void lists(UNUSED void **state)
 	struct inlay_iov from = {iov, 1, 5, NULL};
 	struct remote to = {0x1000, 77};
 	struct inlay_sq before;
-	uint32_t i, k;
 
-	for (k = 0; k < ARRAY(posts); k++) {
-		for (i = 0; i < ARRAY(iov); i++) {
+	for (uint32_t k = 0; k < ARRAY(posts); k++) {
+		for (uint32_t i = 0; i < ARRAY(iov); i++) {
 			iov[i].iov_base = payload;
 			iov[i].iov_len = posts[k].len;
 		}
@@ -644,7 +640,7 @@ static int post_constant(struct inlay_sq *sq, uint32_t op, const struct ibv_sge 
 }
 
 /* Which SGEs are empty and how many there are makes the same WQE, and the same answer, whether or not the compiler knows the number */
-static void same_room(UNUSED void **state)
+TEST(same_room)
 {
 	static uint8_t once[16 * 64];
 	struct ibv_sge sge[4] = {{0x1000, 8, 5}, {0x2000, 8, 5}, {0x3000, 8, 5}, {0x4000, 8, 5}};
@@ -678,7 +674,7 @@ static void same_room(UNUSED void **state)
 }
 
 /* The longest WQE that there is; lengths whose sums or sizes have no place in 32 bits; what a device without atomics cannot do */
-static void limits(UNUSED void **state)
+TEST(limits)
 {
 	struct raw *r = raw_make(16, 63, INLAY_UAR_DOORBELL);
 	const struct mlx5_cqe64 early = cqe_of(MLX5_CQE_REQ, QPN, 0);
@@ -687,7 +683,6 @@ static void limits(UNUSED void **state)
 	static uint8_t data[1024];
 	struct ibv_sge sge[64];
 	struct inlay_sq was;
-	uint32_t i;
 
 	must(post_from_zero(&r->sq, rnd_below(2) ? INLAY_SIGNALED : 0));
 	assert_true(be32_at(r, 0, 32) == 64 && be32_at(r, 0, 36) == 7 && !be32_at(r, 0, 40) && !be32_at(r, 0, 44));
@@ -696,7 +691,7 @@ static void limits(UNUSED void **state)
 	must(wr_post(&r->sq, MLX5_OPCODE_SEND, wr_to(wr_buf(data, 8, 0), nobody), INLAY_INLINE));
 	assert_true(be32_at(r, 0, 4) == (QPN << 8 | 2) && be32_at(r, 0, 16) == 0x80000008);
 	inlay_sq_undo(&r->sq, 0);
-	for (i = 0; i < 64; i++) {
+	for (uint32_t i = 0; i < 64; i++) {
 		sge[i].addr = i;
 		sge[i].length = 1;
 		sge[i].lkey = 3;
@@ -723,7 +718,7 @@ static void limits(UNUSED void **state)
 	assert_int_equal(inlay_post_send_inline(&r->sq, data, 989, 0), -EINVAL);
 	assert_int_equal(inlay_post_send_inline(&r->sq, data, 0xffffffff, 0), -EINVAL);
 	assert_int_equal(inlay_post_send_inline(&r->sq, data, huge, 0), -EINVAL);
-	for (i = 0; i < 64; i++)
+	for (uint32_t i = 0; i < 64; i++)
 		sge[i].length = 0x40000001;
 	assert_int_equal(inlay_post_send(&r->sq, sge, 4, INLAY_INLINE), -EINVAL);
 	assert_int_equal(inlay_post_send(&r->sq, sge, 64, INLAY_INLINE), -EINVAL);
@@ -893,7 +888,7 @@ static void rule_break(void *arg)
 	RULE("inlay_post_srq_recv: inlay_srq_fini was not called", inlay_srq_fini(u->srq); (void)!inlay_post_srq_recv(u->srq, sge, 1, 0))
 }
 
-static void checks(UNUSED void **state)
+TEST(checks)
 {
 	static struct inlay_qpn_table table;
 	uint8_t buf[4 * 64] __attribute__((aligned(64)));
@@ -932,13 +927,12 @@ static void post_unknown(void *arg)
 	post_op(&o->r->sq, o->op, 0);
 }
 
-static void operations(UNUSED void **state)
+TEST(operations)
 {
 	static const uint32_t types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET};
-	uint32_t t, op;
 
-	for (t = 0; t < ARRAY(types); t++)
-		for (op = 0; op < OPS; op++) {
+	for (uint32_t t = 0; t < ARRAY(types); t++)
+		for (uint32_t op = 0; op < OPS; op++) {
 			struct op_on o = {raw_make(16, 16, INLAY_UAR_DOORBELL), op};
 
 			o.r->sq.type = types[t];
@@ -988,9 +982,8 @@ static void recv_is(const struct receiver *m, uint32_t index, const struct ibv_s
 {
 	const struct mlx5_wqe_data_seg last = {0, htobe32(0x100), 0};
 	const uint8_t *at = entry(m, index);
-	uint32_t i;
 
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		if (sge[i].length) {
 			struct mlx5_wqe_data_seg seg = {htobe32(sge[i].length), htobe32(sge[i].lkey), htobe64(sge[i].addr)};
 
@@ -1096,7 +1089,6 @@ static void recv_in_order(struct receiver *m)
 static void receiver_open(struct receiver *m, uint32_t kind, uint32_t cnt, uint32_t stride, uint32_t preset)
 {
 	struct ibv_sge sge = {0, 0x01020304, 0xa5b6c7d8};
-	uint32_t i;
 
 	memset(m, 0, sizeof(*m));
 	m->kind = kind;
@@ -1111,7 +1103,7 @@ static void receiver_open(struct receiver *m, uint32_t kind, uint32_t cnt, uint3
 	if (kind == ANY_ORDER)
 		inlay_rq_set_ooo(&m->rq);
 	assert_int_equal(inlay_rq_size(&m->rq), kind == ANY_ORDER ? cnt / 2 : cnt);
-	for (i = 0; i < cnt; i++)
+	for (uint32_t i = 0; i < cnt; i++)
 		recv_is(m, i, &sge, 1);
 	/* As if so many had come and gone */
 	m->posted = m->oldest = m->came = preset;
@@ -1122,13 +1114,11 @@ static void receiver_open(struct receiver *m, uint32_t kind, uint32_t cnt, uint3
 /* Reset, it is the queue that was made, and nothing is outstanding: twice round, one at a time */
 static void receiver_close(struct receiver *m)
 {
-	uint32_t i;
-
 	inlay_rq_reset(&m->rq);
 	assert_int_equal(m->dbrec[0], 0);
 	assert_int_equal(inlay_rq_pending(&m->rq), 0);
 	assert_int_equal(inlay_rq_room(&m->rq), m->kind == IN_ORDER ? m->cnt : m->cnt / 2);
-	for (i = 0; i < 2 * m->cnt; i++) {
+	for (uint32_t i = 0; i < 2 * m->cnt; i++) {
 		struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, 1, i);
 
 		must(inlay_post_recv(&m->rq, NULL, 0));
@@ -1165,7 +1155,7 @@ static uint32_t recv_model(uint32_t kind, uint32_t cnt, uint32_t stride, uint32_
 	return waited;
 }
 
-static void receives(UNUSED void **state)
+TEST(receives)
 {
 	uint32_t cnt, stride, waited = 0;
 
@@ -1181,7 +1171,7 @@ static void receives(UNUSED void **state)
  * "Releases trust any CQE": of each opcode, of the queue's own QP and of another, to each release. Whatever is refused changes nothing.
  * Only INLAY_CHECKED looks at the QPN. A receive queue that does not know its own takes any, an SRQ always
  */
-static void release_of_another(UNUSED void **state)
+TEST(release_of_another)
 {
 	static const uint8_t good[] = {MLX5_CQE_RESP_WR_IMM, MLX5_CQE_RESP_SEND, MLX5_CQE_RESP_SEND_IMM, MLX5_CQE_RESP_SEND_INV, MLX5_CQE_RESP_ERR};
 	static const uint8_t bad[] = {MLX5_CQE_REQ, MLX5_CQE_REQ_ERR, MLX5_CQE_SIG_ERR, MLX5_CQE_INVALID};
@@ -1225,7 +1215,7 @@ static void release_of_another(UNUSED void **state)
 }
 
 /* The consumer index that the arm word speaks of is in the record, too. Without a page there is no arming */
-static void arm(UNUSED void **state)
+TEST(arm)
 {
 	struct rawcq *c = rawcq_make(8);
 	uint32_t n, word;
@@ -1287,12 +1277,10 @@ static void lapped_by(uint32_t size, bool enhanced, uint32_t start)
 	free(c);
 }
 
-static void lapped(UNUSED void **state)
+TEST(lapped)
 {
-	uint32_t size, i;
-
-	for (size = 2; size <= 64; size *= 2)
-		for (i = 0; i < 3 * size; i++) {
+	for (uint32_t size = 2; size <= 64; size *= 2)
+		for (uint32_t i = 0; i < 3 * size; i++) {
 			lapped_by(size, false, i);
 			if (i % 16 < 3)
 				lapped_by(size, true, i);
@@ -1300,17 +1288,15 @@ static void lapped(UNUSED void **state)
 }
 
 /* CQEs that came before the take-over are kept, slots without one are not taken for CQEs */
-static void arrived(UNUSED void **state)
+TEST(arrived)
 {
-	uint32_t n, i;
-
-	for (n = 0; n <= 8; n++) {
+	for (uint32_t n = 0; n <= 8; n++) {
 		struct rawcq *c = rawcq_make(8);
 
-		for (i = 0; i < n; i++)
+		for (uint32_t i = 0; i < n; i++)
 			produce(c, i);
 		must(inlay_cq_init(&c->cq, c->cqes, 8, 64, c->dbrec, NULL, 1));
-		for (i = 0; i < n; i++) {
+		for (uint32_t i = 0; i < n; i++) {
 			assert_ptr_equal(inlay_cq_peek(&c->cq), &c->cqes[i]);
 			inlay_cq_advance(&c->cq, 1);
 		}
@@ -1321,16 +1307,5 @@ static void arrived(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(release_of_another), cmocka_unit_test(arguments),
-		cmocka_unit_test(sends), cmocka_unit_test(moderation), cmocka_unit_test(lists),
-		cmocka_unit_test(same_room), cmocka_unit_test(limits),
-#if INLAY_CHECKED
-		cmocka_unit_test(checks), cmocka_unit_test(operations),
-#endif
-		cmocka_unit_test(receives), cmocka_unit_test(arrived), cmocka_unit_test(lapped),
-		cmocka_unit_test(arm),
-	};
-
-	return cmocka_run_group_tests_name("rings", tests, open_nothing, NULL);
+	return run_all(open_nothing, NULL);
 }

@@ -6,7 +6,7 @@
 #include "common.h"
 
 /* What is said before there is a queue is the ring that libmlx5 then makes */
-static void sizes(UNUSED void **state)
+TEST(sizes)
 {
 	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
 	uint32_t made[3] = {0}, i, t, shared = 0;
@@ -66,7 +66,7 @@ static void sizes(UNUSED void **state)
 }
 
 /* What does not fit changes nothing and says how much there is; what goes is given back */
-static void sums(UNUSED void **state)
+TEST(sums)
 {
 	static const struct {
 		uint32_t n;
@@ -95,7 +95,7 @@ static void sums(UNUSED void **state)
 }
 
 /* All kinds of queues on one CQ, taken and finished; a CQ that is not the queue's */
-static void queues(UNUSED void **state)
+TEST(queues)
 {
 	struct ibv_srq_init_attr attr = {.attr = {.max_wr = 100, .max_sge = 1}};
 	struct ibv_wq_init_attr wq_attr = {.wq_type = IBV_WQT_RQ, .max_wr = 30, .max_sge = 1, .pd = dev.pd};
@@ -107,7 +107,6 @@ static void queues(UNUSED void **state)
 	struct ibv_wq *wq;
 	struct end a, b;
 	uint32_t sum;
-	int i;
 
 	opt.one_cq = true;
 	opt.cqe = 4000;
@@ -119,7 +118,7 @@ static void queues(UNUSED void **state)
 	ib = ibv_create_srq(dev.pd, &attr);
 	wq_attr.cq = a.scq;
 	wq = ibv_create_wq(dev.ctx, &wq_attr);
-	for (i = 0; i < 3; i++) {
+	for (int i = 0; i < 3; i++) {
 		assert_int_equal(inlay_sq_from_qp(&a.sq, a.qp, &a.uar, &b.cq, NULL), -EINVAL);
 		assert_int_equal(inlay_rq_from_qp(&a.rq, a.qp, &b.cq, NULL), -EINVAL);
 		if (wq)
@@ -174,5 +173,5 @@ static void queues(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("room", dev_open, dev_close, TEST(sizes), TEST(sums), TEST(queues));
+	return run_all(dev_open, dev_close);
 }

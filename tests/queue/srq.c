@@ -92,7 +92,7 @@ static void message(struct mlx5_cqe64 *kept)
 	assert_memory_equal(b.buf + slot * SLOT, expected, SLOT);
 }
 
-static void pieces(UNUSED void **state)
+TEST(pieces)
 {
 	static const uint32_t most[] = {1, 1, 2, 4, 4, 9, 16};
 	struct mlx5_cqe64 kept[BATCH];
@@ -135,6 +135,5 @@ static void pieces(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("srq", dev_open, dev_close, TEST(pieces)) || again_with("SOFTDEV_MANUAL", "1") ||
-	       again_trapped();
+	return run_all(dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

@@ -139,18 +139,16 @@ static void begin(bool circle, uint32_t n)
 	must(circle ? inlay_srq_init_cyclic(&srq, ring, n, STRIDE, &record) : inlay_srq_init(&srq, ring, n, STRIDE, &record));
 }
 
-static void list_and_circle(UNUSED void **state)
+TEST(list_and_circle)
 {
-	uint32_t i;
-
-	for (i = 0; i < 120; i++) {
+	for (uint32_t i = 0; i < 120; i++) {
 		begin(i >= 60, i >= 60 ? 2u << i % 8 : i < 20 ? 2 + i : 2 + rnd_below(MOST - 1));
 		at_random(2000);
 	}
 }
 
 /* What no device writes */
-static void refused(UNUSED void **state)
+TEST(refused)
 {
 	struct mlx5_cqe64 cqe = {};
 	struct ibv_sge sge = {1, 1, 1};
@@ -179,5 +177,5 @@ static void refused(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("srq_ring", NULL, NULL, TEST(list_and_circle), TEST(refused));
+	return run_all(NULL, NULL);
 }

@@ -21,7 +21,7 @@ static int close_sender(void **state)
 	return dev_close(state);
 }
 
-static void rules(UNUSED void **state)
+TEST(rules)
 {
 	uint32_t round, i, taken = 0, passed = 0;
 	struct ibv_cq *ibcq;
@@ -81,7 +81,7 @@ static void rules(UNUSED void **state)
 }
 
 /* What cannot be a rule; all that no other rule takes */
-static void no_rules(UNUSED void **state)
+TEST(no_rules)
 {
 	static const struct { struct inlay_flow_match m; } bad[] = {
 		{{{0}, 0, 0, 6, {0}, {0}, 0, 0, 0, 0, 0}},           /* TCP, but of which IP? */
@@ -98,11 +98,10 @@ static void no_rules(UNUSED void **state)
 	struct ibv_flow *flow;
 	const char *why;
 	struct ibv_qp *to;
-	uint32_t i;
 
 	need_ethernet();
 	to = raw_qp(dev.pd, t.scq, 1, 4);
-	for (i = 0; i < ARRAY(bad); i++) {
+	for (uint32_t i = 0; i < ARRAY(bad); i++) {
 		why = NULL;
 		assert_int_equal(inlay_flow_create(&flow, to, &bad[i].m, &why), -EINVAL);
 		assert_true(why && !flow);
@@ -120,13 +119,11 @@ static const struct inlay_strides strides = {10, 6, 2}; /* 1,024 of 64 bytes; th
 
 static void queue_open(struct queue *q, uint32_t flags)
 {
-	uint32_t i;
-
 	q->came = 0;
 	must(inlay_packet_queue_create(&q->in, dev.pd, 3, &strides, flags, NULL));
 	q->buf = (uint8_t *)pages(4 * 65536);
 	q->mr = made(ibv_reg_mr(dev.pd, q->buf, 4 * 65536, IBV_ACCESS_LOCAL_WRITE));
-	for (i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		must(inlay_striding_post(&q->in.rq, (uintptr_t)q->buf + i * 65536, q->mr->lkey));
 	assert_int_equal(inlay_rq_room(&q->in.rq.rq), 0);
 	inlay_rq_ring(&q->in.rq.rq);
@@ -236,7 +233,7 @@ static void spread_over(uint32_t n, bool compressed, uint32_t rounds)
 		queue_close(&q[i]);
 }
 
-static void spread(UNUSED void **state)
+TEST(spread)
 {
 	need_ethernet();
 	spread_over(4, false, 60);
@@ -245,12 +242,11 @@ static void spread(UNUSED void **state)
 }
 
 /* The outermost VLAN tag of a packet, in the packet or in the CQE */
-static void strips(UNUSED void **state)
+TEST(strips)
 {
 	static const struct shape s = {1, 4, 17, 0, 0, 100, 5000};
 	struct ibv_device_attr_ex can;
 	struct inlay_flow_match m = {.vlan = 100, .type = 0x0800};
-	uint32_t strip;
 
 	need_ethernet();
 	must(ibv_query_device_ex(dev.ctx, NULL, &can));
@@ -259,7 +255,7 @@ static void strips(UNUSED void **state)
 		print_message("# skipped: the device strips no tags\n");
 		skip();
 	}
-	for (strip = 0; strip < 2; strip++) {
+	for (uint32_t strip = 0; strip < 2; strip++) {
 		struct inlay_packet_at at = {0, 0, 0};
 		const struct mlx5_cqe64 *cqe;
 		struct ibv_flow *flow;
@@ -284,7 +280,7 @@ static void strips(UNUSED void **state)
 	}
 }
 
-static void no_spread(UNUSED void **state)
+TEST(no_spread)
 {
 	static const struct { uint32_t buffers, flags; struct inlay_strides strides; } bad[] = {
 		{0, 0, {10, 6, 0}}, {1, 0, {10, 6, 0}}, {32769, 0, {9, 6, 0}},
@@ -297,15 +293,14 @@ static void no_spread(UNUSED void **state)
 	struct queue q[3];
 	struct inlay_rss rss;
 	const char *why;
-	uint32_t i;
 
 	need_ethernet();
-	for (i = 0; i < ARRAY(bad); i++) {
+	for (uint32_t i = 0; i < ARRAY(bad); i++) {
 		why = NULL;
 		assert_int_equal(inlay_packet_queue_create(&none, dev.pd, bad[i].buffers, &bad[i].strides, bad[i].flags, &why), -EINVAL);
 		assert_true(why && !none.wq && !none.ibcq);
 	}
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		queue_open(&q[i], 0);
 		wqs[i] = q[i].in.wq;
 	}
@@ -319,12 +314,11 @@ static void no_spread(UNUSED void **state)
 	must(inlay_rss_destroy(&rss, &why));
 	must(inlay_rss_create(&rss, dev.pd, wqs, 1, 0, &why));
 	must(inlay_rss_destroy(&rss, &why));
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
 		queue_close(&q[i]);
 }
 
 int main(void)
 {
-	return test_group("steer", open_sender, close_sender, TEST(rules), TEST(no_rules), TEST(spread), TEST(strips),
-			  TEST(no_spread));
+	return run_all(open_sender, close_sender);
 }

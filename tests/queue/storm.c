@@ -693,9 +693,7 @@ static void window_used(struct lane *l, uint32_t key, unsigned now_it_is)
 
 static struct tube *tube_of(uint32_t qpn)
 {
-	unsigned i;
-
-	for (i = 0; i < tube_count; i++)
+	for (unsigned i = 0; i < tube_count; i++)
 		if (tubes[i].qp->qp_num == qpn || (tubes[i].rqp && tubes[i].rqp->qp_num == qpn))
 			return &tubes[i];
 	holds(qpn == dct->qp_num);
@@ -833,7 +831,6 @@ static void begin(struct tube *t)
 {
 	struct inlay_connect_attr attr;
 	struct control c = {};
-	unsigned i;
 
 	qp_to(t->qp, IBV_QPS_RESET);
 	holds(!inlay_cq_clean(&cq, t->qp->qp_num, NULL, NULL));
@@ -843,7 +840,7 @@ static void begin(struct tube *t)
 		inlay_rq_reset(&t->rq);
 	if (t->rqp)
 		qp_to(t->rqp, IBV_QPS_RESET);
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		if (i != me && (i == t->peer || !paired(t)))
 			reset_lane(&lanes[t->kind][i]);
 	t->generation++;
@@ -923,11 +920,10 @@ static void events(void)
 {
 	struct pollfd fd = {dev.ctx->async_fd, POLLIN, 0};
 	struct ibv_async_event event;
-	unsigned i;
 
 	while (poll(&fd, 1, 0) == 1) {
 		must(ibv_get_async_event(dev.ctx, &event));
-		for (i = 0; i < tube_count; i++)
+		for (unsigned i = 0; i < tube_count; i++)
 			if (event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && event.element.qp == tubes[i].qp)
 				tubes[i].last = true;
 		ibv_ack_async_event(&event);
@@ -936,9 +932,7 @@ static void events(void)
 
 static void stuck(void)
 {
-	unsigned i;
-
-	for (i = 0; i < tube_count; i++)
+	for (unsigned i = 0; i < tube_count; i++)
 		fprintf(stderr, "actor %u, kind %u, to %u: state %u, generation %u, %u WQEs and %lu receives are out\n", me,
 			tubes[i].kind, tubes[i].peer, tubes[i].state, tubes[i].generation, tubes[i].count,
 			tubes[i].given - tubes[i].taken);
@@ -951,19 +945,18 @@ static void turn(void)
 	bool any = false, events_due = false;
 	const double last = latest;
 	struct control c;
-	unsigned i;
 
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		while (i != me && recv(wires[i], &c, sizeof(c), MSG_DONTWAIT) == sizeof(c)) {
 			hear(i, &c);
 			any = true;
 		}
 	any |= poll_all();
-	for (i = 0; i < tube_count; i++)
+	for (unsigned i = 0; i < tube_count; i++)
 		events_due |= tubes[i].state == DRAINS && tubes[i].kind == RCS;
 	if (events_due)
 		events();
-	for (i = 0; i < tube_count; i++)
+	for (unsigned i = 0; i < tube_count; i++)
 		if (tubes[i].state != UP && !ending)
 			go_on(&tubes[i]);
 	latest = now();
@@ -979,8 +972,6 @@ static void turn(void)
 /* All have come here. Returns what the first one says to all */
 static uint32_t meet(uint32_t value)
 {
-	unsigned i;
-
 	if (me) {
 		tell(0, ARRIVED, NULL, NULL);
 		while (!going)
@@ -991,7 +982,7 @@ static uint32_t meet(uint32_t value)
 	while (arrived < ACTORS - 1)
 		turn();
 	arrived -= ACTORS - 1;
-	for (i = 1; i < ACTORS; i++) {
+	for (unsigned i = 1; i < ACTORS; i++) {
 		struct control c = {.value = value};
 
 		tell(i, GO, NULL, &c);
@@ -1034,7 +1025,6 @@ static void tube_open(enum kind kind, unsigned peer)
 	struct mlx5dv_mkey_init_attr key = {dev.pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 4};
 	struct tube *t = &tubes[tube_count++];
 	struct opt opt = usual;
-	unsigned i;
 
 	t->kind = kind;
 	t->peer = peer;
@@ -1058,7 +1048,7 @@ static void tube_open(enum kind kind, unsigned peer)
 		must(inlay_rq_from_qp(&t->rq, t->qp, &cq, &why));
 		t->bufs = take(ROOM * inlay_rq_size(&t->rq));
 	}
-	for (i = 0; i < DEPTH; i++)
+	for (unsigned i = 0; i < DEPTH; i++)
 		t->did[i].buf = take(ROOM);
 	if (in(WITH_KEYS, kind)) {
 		t->key = mlx5dv_create_mkey(&key);
@@ -1073,7 +1063,6 @@ static void set_up(void)
 	struct inlay_connect_attr attr = inlay_connect_defaults();
 	struct opt opt = usual;
 	struct inlay_connect_record dct_here;
-	unsigned i, k;
 
 	arena = arena_at = (uint8_t *)pages(ARENA);
 	shared = (struct shared *)pages(sizeof(*shared));
@@ -1089,8 +1078,8 @@ static void set_up(void)
 	inlay_atomics_query(&can, dev.ctx, NULL);
 	stack_open(&srq, NULL);
 	stack_open(&xsrq, xrcd);
-	for (i = 0; i < ACTORS; i++)
-		for (k = 0; k < KINDS; k++) {
+	for (unsigned i = 0; i < ACTORS; i++)
+		for (unsigned k = 0; k < KINDS; k++) {
 			lanes[k][i].peer = i;
 			lanes[k][i].kind = k;
 			lanes[k][i].generation = lanes[k][i].expected = 0;
@@ -1109,10 +1098,10 @@ static void set_up(void)
 		tube_open(RAW, me);
 	}
 	inlay_connect_pack(&by_kind[UD][me]->here, cards[me].record[1]);
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		if (i != me)
 			tell(i, HELLO, NULL, &cards[me]);
-	for (i = 0; i < ACTORS; i++) {
+	for (unsigned i = 0; i < ACTORS; i++) {
 		struct inlay_connect_record r;
 
 		if (i == me)
@@ -1125,20 +1114,18 @@ static void set_up(void)
 		must(inlay_connect_av(&lanes[UD][i].av, dev.pd, &by_kind[UD][me]->here, &r, NULL, &why));
 		inlay_av_init_xrc(&lanes[XRC][i].av, cards[i].srqn);
 	}
-	for (i = 0; i < ACTORS; i++)
-		for (k = 0; k < DC && i != me; k++)
+	for (unsigned i = 0; i < ACTORS; i++)
+		for (unsigned k = 0; k < DC && i != me; k++)
 			tube_open((enum kind)k, i);
 }
 
 static bool finished(void)
 {
-	unsigned i, k;
-
-	for (i = 0; i < tube_count; i++)
+	for (unsigned i = 0; i < tube_count; i++)
 		if (tubes[i].state != UP || tubes[i].count)
 			return false;
-	for (i = 0; i < ACTORS; i++)
-		for (k = 0; k < KINDS; k++)
+	for (unsigned i = 0; i < ACTORS; i++)
+		for (unsigned k = 0; k < KINDS; k++)
 			if (i != me && is(k) && (lanes[k][i].acked != target || (in(RELIABLE, k) && lanes[k][i].proved != target)))
 				return false;
 	return true;
@@ -1147,12 +1134,10 @@ static bool finished(void)
 /* Everything has come back: each WQE, each receive; and what the unreliable ones wrote is whole */
 static void account(void)
 {
-	unsigned i, k, n;
-
 	ending = true;
-	for (i = 0; i < tube_count; i++)
+	for (unsigned i = 0; i < tube_count; i++)
 		stop(&tubes[i]);
-	for (i = 0; i < tube_count; i++) {
+	for (unsigned i = 0; i < tube_count; i++) {
 		struct tube *t = &tubes[i];
 
 		while (!drained(t))
@@ -1160,16 +1145,16 @@ static void account(void)
 		holds(t->posted == t->good + t->bad && !inlay_sq_pending(&t->sq));
 		holds(!t->bufs || !inlay_rq_pending(&t->rq));
 	}
-	for (i = 0; i < ACTORS; i++)
-		for (k = 0; k < KINDS; k++)
-			for (n = 0; n < DEPTH; n++)
+	for (unsigned i = 0; i < ACTORS; i++)
+		for (unsigned k = 0; k < KINDS; k++)
+			for (unsigned n = 0; n < DEPTH; n++)
 				if (*(uint32_t *)(void *)shared->place[i][k][n])
 					block_of(shared->place[i][k][n], ROOM);
-	for (i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++)
 		while (i != me && is(RAW) && !lanes[RAW][i].got && softdev_present()) /* a real port need not loop them back */
 			turn();
-	for (i = 0; i < ACTORS; i++)
-		for (k = 0; k < KINDS && i != me; k++)
+	for (unsigned i = 0; i < ACTORS; i++)
+		for (unsigned k = 0; k < KINDS && i != me; k++)
 			holds(in(RELIABLE, k) ? lanes[k][i].got == target : lanes[k][i].got <= target);
 }
 
@@ -1177,16 +1162,15 @@ static void account(void)
 static void report(void)
 {
 	uint64_t good = 0, bad = 0, times[KINDS] = {0}, sum = 0, least = UINT64_MAX;
-	unsigned i, k;
 
-	for (i = 0; i < tube_count; i++) {
+	for (unsigned i = 0; i < tube_count; i++) {
 		good += tubes[i].good;
 		bad += tubes[i].bad;
 		times[tubes[i].kind] += tubes[i].generation;
 		sum += tubes[i].generation;
 	}
-	for (k = 0; k < KINDS; k++)
-		for (i = 0; i < OPS; i++) {
+	for (unsigned k = 0; k < KINDS; k++)
+		for (unsigned i = 0; i < OPS; i++) {
 			if (!in(ops[i].kinds, k) || !is(k))
 				continue;
 			if (good >= ENOUGH && !(counts[i][k] && times[k]))
@@ -1280,12 +1264,12 @@ static void four(const char *faults, const char *link)
 		fail_msg("with INLAY_TEST_SEED=%s, SOFTDEV_FAULT=%s, SOFTDEV_LINK=%s", seed ? seed : "1", faults, link);
 }
 
-static void roce(UNUSED void **state)
+TEST(roce)
 {
 	four("drop@/300,delay=300@/40,dup@/30", "roce");
 }
 
-static void infiniband(UNUSED void **state)
+TEST(infiniband)
 {
 	need_softdev("another link layer");
 	four("drop@/211,delay=2ms@/97,dup@/13", "ib");
@@ -1293,13 +1277,11 @@ static void infiniband(UNUSED void **state)
 
 int main(int argc, char **argv)
 {
-	unsigned i;
-
 	if (argc == ACTORS + 2) {
 		me = (unsigned)atoi(argv[1]);
-		for (i = 0; i < ACTORS; i++)
+		for (unsigned i = 0; i < ACTORS; i++)
 			wires[i] = atoi(argv[2 + i]);
 		return act();
 	}
-	return test_group("storm", NULL, NULL, TEST(roce), TEST(infiniband));
+	return run_all(NULL, NULL);
 }

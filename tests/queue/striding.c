@@ -29,7 +29,6 @@ struct model {
 static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
 {
 	struct inlay_strides shape;
-	uint32_t i;
 
 	memset(m, 0, sizeof(*m));
 	m->wqes = 1u << rnd_below(5);
@@ -39,7 +38,7 @@ static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
 	m->shift = 2 * rnd_below(2);
 	m->strides = 1u << log_strides;
 	m->bytes = m->strides << log_size;
-	for (i = 0; i < 2 * m->wqes; i++) {
+	for (uint32_t i = 0; i < 2 * m->wqes; i++) {
 		m->buf[i] = (uint8_t *)given(m->bytes);
 		m->free[m->frees++] = i;
 	}
@@ -52,9 +51,7 @@ static void model_open(struct model *m, uint32_t log_strides, uint32_t log_size)
 
 static void model_close(struct model *m)
 {
-	uint32_t i;
-
-	for (i = 0; i < 2 * m->wqes; i++)
+	for (uint32_t i = 0; i < 2 * m->wqes; i++)
 		given_free(m->buf[i]);
 }
 
@@ -90,7 +87,6 @@ static uint64_t get(const uint8_t *at, uint32_t n)
 static bool take_wqe(struct model *m)
 {
 	const uint8_t *wqe = m->ring + m->index * m->wqe_size;
-	uint32_t i;
 
 	if (m->holds)
 		return true;
@@ -108,7 +104,7 @@ static bool take_wqe(struct model *m)
 		assert_int_equal(get(wqe + 32, 4), 0);
 		assert_int_equal(get(wqe + 36, 4), 0x100);
 	}
-	for (i = 48; i < m->wqe_size; i++)
+	for (uint32_t i = 48; i < m->wqe_size; i++)
 		assert_int_equal(wqe[i], 0xaa);
 	m->holds = true;
 	m->used = 0;
@@ -118,9 +114,8 @@ static bool take_wqe(struct model *m)
 static void cqe_of(struct model *m, struct mlx5_cqe64 *cqe, uint32_t n, uint32_t len, bool filler)
 {
 	uint8_t *raw = (uint8_t *)cqe;
-	uint32_t i;
 
-	for (i = 0; i < 64; i++)
+	for (uint32_t i = 0; i < 64; i++)
 		raw[i] = (uint8_t)rnd();
 	cqe->byte_cnt = htobe32((uint32_t)filler << 31 | n << 16 | len);
 	cqe->wqe_counter = htobe16((uint16_t)m->used);
@@ -205,16 +200,15 @@ static void round_of(struct model *m, uint32_t count)
 }
 
 /* Packets of all lengths through all shapes of queues; slow readers, lost packets, buffers that are held for a while */
-static void packets(UNUSED void **state)
+TEST(packets)
 {
 	static struct model m;
-	uint32_t log_strides, log_size, i;
 
-	for (log_strides = 0; log_strides <= 9; log_strides++)
-		for (log_size = 6; log_size <= 13; log_size++) {
+	for (uint32_t log_strides = 0; log_strides <= 9; log_strides++)
+		for (uint32_t log_size = 6; log_size <= 13; log_size++) {
 			model_open(&m, log_strides, log_size);
 			post_some(&m, m.wqes);
-			for (i = 0; i < 60; i++)
+			for (uint32_t i = 0; i < 60; i++)
 				round_of(&m, 1 + i % 20);
 			model_close(&m);
 		}
@@ -222,7 +216,7 @@ static void packets(UNUSED void **state)
 }
 
 /* Buffers stay in their WQEs, and nothing is written but the record. "Errors that do not stop a striding queue", and one that does */
-static void recycled(UNUSED void **state)
+TEST(recycled)
 {
 	static const struct { uint32_t opcode, syndrome, strides; int answer; } stops[] = {
 		{MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 5, -EPROTO}, /* more than there are */
@@ -282,7 +276,7 @@ static void recycled(UNUSED void **state)
 }
 
 /* Any byte count and any index: no access beyond the buffer. What cannot be, and a lost CQE, change nothing */
-static void hostile(UNUSED void **state)
+TEST(hostile)
 {
 	static struct model m;
 	uint32_t shapes, i, k, refused = 0, accepted = 0;
@@ -343,7 +337,7 @@ static void hostile(UNUSED void **state)
  * device writes: more strides than are left or none, a packet beyond the entry, an entry that is not posted or beyond the ring, which only
  * a cyclic counter goes on to.
  */
-static void shared(UNUSED void **state)
+TEST(shared)
 {
 	enum { SENDERS = 3 };
 	static uint8_t ring[MOST * 64] __attribute__((aligned(64))), before[sizeof(ring)];
@@ -430,7 +424,7 @@ static void shared(UNUSED void **state)
 }
 
 /* What cannot be a queue; room in the CQ */
-static void arguments(UNUSED void **state)
+TEST(arguments)
 {
 	static uint8_t ring[1024] __attribute__((aligned(64))), cqes[64 * 64] __attribute__((aligned(64)));
 	static const struct inlay_strides shape = {3, 6, 2}, bad[] = {{17, 6, 0}, {3, 5, 0}, {3, 14, 0}, {3, 6, 1}, {3, 6, 4}};
@@ -465,6 +459,5 @@ static void arguments(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("striding", open_nothing, NULL, TEST(packets), TEST(recycled), TEST(hostile), TEST(shared),
-			  TEST(arguments));
+	return run_all(open_nothing, NULL);
 }

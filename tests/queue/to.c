@@ -85,12 +85,11 @@ static void peer_open(struct peer *p, unsigned i)
 static void net_open(bool dc)
 {
 	struct ibv_qp_init_attr_ex a;
-	unsigned i;
 
 	memset(&net, 0, sizeof(net));
 	net.dc = dc;
 	net.xrcd = dc ? NULL : xrcd_open();
-	for (i = 0; i < PEERS; i++)
+	for (unsigned i = 0; i < PEERS; i++)
 		peer_open(&net.peer[i], i);
 	must(inlay_uar_create(&net.e.uar, dev.pd, INLAY_UAR_SERIAL, NULL));
 	net.e.scq = cq_make(&usual);
@@ -113,8 +112,6 @@ static void net_open(bool dc)
 
 static void net_close(void)
 {
-	unsigned i;
-
 	expect_nothing(&net.e.cq);
 	must(ibv_destroy_qp(net.e.qp));
 	inlay_sq_fini(&net.e.sq);
@@ -122,7 +119,7 @@ static void net_close(void)
 	must(ibv_destroy_cq(net.e.scq));
 	if (!net.dc)
 		must(ibv_destroy_qp(net.peer[0].qp));
-	for (i = 0; i < PEERS; i++) {
+	for (unsigned i = 0; i < PEERS; i++) {
 		struct peer *p = &net.peer[i];
 
 		expect_nothing(&p->cq);
@@ -234,11 +231,9 @@ static void elsewhere(void)
 	inlay_cq_advance(&net.e.cq, 1);
 }
 
-static void end_to_end(UNUSED void **state)
+TEST(end_to_end)
 {
-	unsigned dc;
-
-	for (dc = 0; dc < 2; dc++) {
+	for (unsigned dc = 0; dc < 2; dc++) {
 		net_open(dc);
 		messages();
 		if (dc && !getenv("SOFTDEV_TRAP"))
@@ -248,7 +243,7 @@ static void end_to_end(UNUSED void **state)
 }
 
 /* What is no send queue of its own, sizes, and types */
-static void take_over(UNUSED void **state)
+TEST(take_over)
 {
 	static const struct ibv_qp_cap caps[] = {{.max_send_wr = 1, .max_send_sge = 1, .max_inline_data = 8}, {.max_send_wr = 20, .max_send_sge = 5},
 						 {.max_send_wr = 33, .max_send_sge = 2, .max_inline_data = 300}};
@@ -300,6 +295,6 @@ static void take_over(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("DC and XRC", dev_open, dev_close, TEST(end_to_end), TEST(take_over)) ||
+	return run_all(dev_open, dev_close) ||
 	       again_with("SOFTDEV_MANUAL", "1") || again_with("SOFTDEV_LINK", "ib") || again_trapped();
 }

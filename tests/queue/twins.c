@@ -167,7 +167,6 @@ static void twins_of(enum ibv_qp_type type, const char *name)
 	struct ibv_ah_attr path = own_path();
 	struct opt opt = usual;
 	struct request r;
-	uint32_t i, l;
 
 	source = (uint8_t *)pages(3 * AREA);
 	target = source + AREA;
@@ -177,7 +176,7 @@ static void twins_of(enum ibv_qp_type type, const char *name)
 	opt.bytes = 4096;
 	opt.cap.max_send_wr = 16;
 	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL));
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		struct mlx5dv_qp dv;
 
 		opt.pd = i == 2 ? uar.pd : NULL;
@@ -199,7 +198,7 @@ static void twins_of(enum ibv_qp_type type, const char *name)
 	}
 	wqes = bytes = 0;
 	for (r.round = 0; r.round < ROUNDS; r.round++)
-		for (l = 0; l < ARRAY(lens); l++)
+		for (uint32_t l = 0; l < ARRAY(lens); l++)
 			for (r.op = 0; r.op < ops && (r.op < CAS || !l); r.op++)
 				for (r.len = r.op >= CAS ? 8 : lens[l], r.pieces = r.op >= READ; r.pieces <= (r.op >= CAS ? 1u : 3u); r.pieces++)
 					if (r.pieces ? r.len >= r.pieces : r.len <= usual.cap.max_inline_data)
@@ -211,7 +210,7 @@ static void twins_of(enum ibv_qp_type type, const char *name)
 	must(ibv_destroy_qp(twins[2].end.qp));
 	twins[2].end.qp = NULL;
 	inlay_sq_fini(&twins[2].end.sq);
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		end_free(&twins[i].end);
 		end_free(&twins[i].peer);
 	}
@@ -220,7 +219,7 @@ static void twins_of(enum ibv_qp_type type, const char *name)
 	free(source);
 }
 
-static void types(UNUSED void **state)
+TEST(types)
 {
 	twins_of(IBV_QPT_RC, "RC");
 	twins_of(IBV_QPT_UC, "UC");
@@ -229,5 +228,5 @@ static void types(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("twins", dev_open, dev_close, TEST(types));
+	return run_all(dev_open, dev_close);
 }

@@ -25,11 +25,9 @@ static uint32_t bad;  /* what went wrong in the threads, where cmocka cannot fai
 
 static void posters_make(uint32_t size)
 {
-	uint32_t i;
-
 	memset(reg, 0xee, sizeof(reg));
 	must(inlay_uar_init(&uar, reg, size, INLAY_UAR_LOCKED));
-	for (i = 0; i < THREADS; i++) {
+	for (uint32_t i = 0; i < THREADS; i++) {
 		struct poster *p = &posters[i];
 
 		memset(p, 0, sizeof(*p));
@@ -115,7 +113,7 @@ static void *posting(void *arg)
 }
 
 /* On a page with BlueFlame; on one without: nothing but whole doorbells, under the same lock */
-static void locked(UNUSED void **state)
+TEST(locked)
 {
 	uint32_t size, i, id;
 	pthread_t t[THREADS];
@@ -143,5 +141,5 @@ static void locked(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("uar_threads", NULL, NULL, TEST(locked));
+	return run_all(NULL, NULL);
 }

@@ -64,7 +64,7 @@ static struct opt small(void)
 }
 
 /* WQs, SRQs, and PDs, each of which has the number that libmlx5 tells the device. Once posted to, by either, a queue is not fresh */
-static void others_taken(UNUSED void **state)
+TEST(others_taken)
 {
 	struct opt opt = small();
 	struct ibv_cq *cq = cq_make(&opt);
@@ -112,7 +112,7 @@ static void others_taken(UNUSED void **state)
 }
 
 /* Posted to, by either, polled or not: it is not taken over, but its other side is; after RESET it is fresh, whoever used it */
-static void used(UNUSED void **state)
+TEST(used)
 {
 	static const struct {
 		enum ibv_qp_type type;
@@ -196,7 +196,7 @@ static void used(UNUSED void **state)
 }
 
 /* Objects of a device that is not mlx5: all that is looked at is whose it is, which each of libibverbs' structs begins with */
-static void not_mlx5(UNUSED void **state)
+TEST(not_mlx5)
 {
 	static uint8_t device[4096] __attribute__((aligned(64)));
 	struct ibv_context context = {.device = (struct ibv_device *)(void *)device};
@@ -240,22 +240,21 @@ static void not_mlx5(UNUSED void **state)
 }
 
 /* One's own takes any queues, and goes when none and no QP is left; a borrowed one has 8-byte doorbells only */
-static void modes(UNUSED void **state)
+TEST(modes)
 {
 	struct opt opt = small();
 	struct inlay_uar uar, borrowed;
 	struct inlay_sq left;
-	uint32_t mode, i;
 	struct end e[3];
 
 	memset(&uar, 0x5a, sizeof(uar));
-	for (mode = INLAY_UAR_LOCKED + 1; mode < 8; mode++)
+	for (uint32_t mode = INLAY_UAR_LOCKED + 1; mode < 8; mode++)
 		refused(uar, inlay_uar_create(&uar, dev.pd, mode, NULL), -EINVAL);
-	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+	for (uint32_t mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
 		must(inlay_uar_create(&uar, dev.pd, mode, NULL));
 		assert_true(uar.pd && uar.pd != dev.pd);
 		opt.pd = uar.pd;
-		for (i = 0; i < 3; i++) {
+		for (uint32_t i = 0; i < 3; i++) {
 			end_make(&e[i], &opt);
 			must(inlay_sq_from_qp(&e[i].sq, e[i].qp, &uar, NULL, NULL));
 			assert_int_equal(uar.mode, mode);
@@ -264,7 +263,7 @@ static void modes(UNUSED void **state)
 			assert_ptr_equal(e[i].sq.next, mode == INLAY_UAR_SERIAL ? &uar.next : NULL);
 		}
 		left = e[0].sq;
-		for (i = 0; i < 3; i++) {
+		for (uint32_t i = 0; i < 3; i++) {
 			must(inlay_uar_from_qp(&borrowed, e[i].qp, NULL));
 			assert_int_equal(borrowed.mode, INLAY_UAR_DOORBELL);
 			assert_int_equal(borrowed.queues, 0);
@@ -284,7 +283,7 @@ static void modes(UNUSED void **state)
 }
 
 /* Many at once, until the device or the library has no more. Each is another one, and none is one that libmlx5 gives to QPs */
-static void own(UNUSED void **state)
+TEST(own)
 {
 	enum { QPS = 16 };
 	static struct inlay_uar uars[64];
@@ -317,7 +316,7 @@ static void own(UNUSED void **state)
 }
 
 /* A striding WQ: attributes that cannot be, too small a CQ; once posted to, it is not fresh. What is posted, devices take in steer.c */
-static void striding_taken(UNUSED void **state)
+TEST(striding_taken)
 {
 	struct mlx5dv_wq_init_attr dvattr = {
 		.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ,
@@ -406,9 +405,8 @@ static void spoil(struct mlx5dv_obj *obj)
 	}
 }
 
-static int failing_dealloc_td(struct ibv_td *td)
+static int failing_dealloc_td(UNUSED struct ibv_td *td)
 {
-	(void)td;
 	return EIO;
 }
 
@@ -490,12 +488,11 @@ static int refusal(struct scene *s, uint32_t reason, const char **why)
 }
 
 /* Each is a sentence of its own, and leaves neither a queue on a register nor a CQE reserved */
-static void reasons(UNUSED void **state)
+TEST(reasons)
 {
 	static uint8_t page[512] __attribute__((aligned(512)));
 	struct opt opt = small();
 	const char *why[REASONS] = {NULL};
-	uint32_t i, k;
 	struct scene s = {};
 
 	opt.cqe = 1000;
@@ -514,14 +511,14 @@ static void reasons(UNUSED void **state)
 	must(inlay_cq_from_cq(&s.a.rxcq, s.a.rcq, NULL));
 	s.srq = new_srq(1, 1);
 	s.wq = new_wq(s.a.scq, 1, 1);
-	for (i = 0; i < REASONS; i++) {
+	for (uint32_t i = 0; i < REASONS; i++) {
 		if ((!s.srq && (i == Y_SRQ_POSTED || i == Y_SRQ_RING)) || (!s.wq && i == Y_WQ_POSTED))
 			continue;
 		if (refusal(&s, i, &why[i]) != reason_of[i].err)
 			fail_msg("%s", reason_of[i].name);
 		if (!why[i] || strlen(why[i]) < 16)
 			fail_msg("%s is not given", reason_of[i].name);
-		for (k = 0; k < i; k++)
+		for (uint32_t k = 0; k < i; k++)
 			if (why[k] && !strcmp(why[k], why[i]))
 				fail_msg("%s and %s: \"%s\"", reason_of[k].name, reason_of[i].name, why[i]);
 		/* It may be NULL; the third register has lost its domain by now, and is asked for the rest again */
@@ -545,6 +542,5 @@ static void reasons(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("verbs", dev_open, dev_close, TEST(used), TEST(not_mlx5), TEST(modes), TEST(own),
-			  TEST(others_taken), TEST(striding_taken), TEST(reasons));
+	return run_all(dev_open, dev_close);
 }

@@ -19,13 +19,12 @@ static uint32_t some_flags(uint8_t *fm_ce_se)
 }
 
 /* Random fields, all 16 bytes and no other; with a stream too, which is a flag whose place mlx5dv.h knows */
-static void ctrl(UNUSED void **state)
+TEST(ctrl)
 {
 	uint8_t mem[48] __attribute__((aligned(16)));
 	struct mlx5_wqe_ctrl_seg want;
-	int i;
 
-	for (i = 0; i < 100000; i++) {
+	for (int i = 0; i < 100000; i++) {
 		uint32_t index = (uint32_t)rnd(), qpn = (uint32_t)rnd() & 0xffffff, ds = 1 + rnd_below(63), imm = (uint32_t)rnd(), flags;
 		uint8_t opcode = (uint8_t)rnd(), opmod = (uint8_t)rnd(), old = (uint8_t)rnd();
 
@@ -48,7 +47,7 @@ static void ctrl(UNUSED void **state)
 }
 
 /* No flag of verbs is inlay's, alone or not; what is not made of the seven flags is none, nor are two fences */
-static void flags(UNUSED void **state)
+TEST(flags)
 {
 	static const uint32_t fences[] = {INLAY_FENCE_INITIATOR_SMALL, INLAY_FENCE, INLAY_FENCE_STRONG, INLAY_FENCE_SMALL_AND_FENCE};
 	const uint32_t others = INLAY_SIGNALED | INLAY_SOLICITED | INLAY_INLINE | INLAY_RING;
@@ -87,7 +86,7 @@ static uint8_t *red_zones(void)
 }
 
 /* Any length and alignment, at either end of memory that nobody may leave: neither a load nor a store does, nor a byte beside it */
-static void copy(UNUSED void **state)
+TEST(copy)
 {
 	uint8_t *from = red_zones(), *to = red_zones(), want[1300];
 	size_t len, a, b, all;
@@ -142,9 +141,8 @@ static void ring_begin(struct ring *r, uint32_t bbs, uint32_t index)
 static void model_put(struct ring *r, const void *data, uint32_t len)
 {
 	const uint8_t *p = (const uint8_t *)data;
-	uint32_t i;
 
-	for (i = 0; i < len; i++)
+	for (uint32_t i = 0; i < len; i++)
 		r->want[64 + (r->start + r->at++) % r->bytes] = p[i];
 }
 
@@ -248,12 +246,11 @@ static void append_eth(struct ring *r)
 }
 
 /* Random WQEs of many segments, which start at any place of the ring and go to its last unit */
-static void cursor(UNUSED void **state)
+TEST(cursor)
 {
 	struct ring r;
-	int i;
 
-	for (i = 0; i < 200000; i++) {
+	for (int i = 0; i < 200000; i++) {
 		ring_begin(&r, 1u << rnd_below(5), (uint32_t)rnd());
 		if (rnd_below(2))
 			append_eth(&r);
@@ -353,7 +350,7 @@ static const struct { uint32_t type, bytes, index; const char *notes[12]; uint32
 
 static const char malformed[] = "  malformed: a length or a segment does not fit\n";
 
-static void print_golden(UNUSED void **state)
+TEST(print_golden)
 {
 	struct inlay_decoded d;
 	static const uint32_t sizes[] = {0, 1, 63, 65, 96, 127, 0xffffffff};
@@ -390,13 +387,12 @@ static void print_golden(UNUSED void **state)
 }
 
 /* Random bytes between two pages that cannot be read: any line may come out, never more than 63, and no read leaves the ring */
-static void print_hostile(UNUSED void **state)
+TEST(print_hostile)
 {
 	uint8_t *mem = red_zones(), *ring;
 	struct inlay_decoded d;
-	int i;
 
-	for (i = 0; i < 3000; i++) {
+	for (int i = 0; i < 3000; i++) {
 		uint32_t bytes = 64 * (1 + rnd_below(i % 2 ? 4 : 64)), k, lines = 0, ds, index = (uint32_t)rnd();
 		char *text, *p;
 
@@ -419,14 +415,13 @@ static void print_hostile(UNUSED void **state)
 }
 
 /* The path is the address handle's, number and key the caller's (libmlx5's: oracle_send.h). Compact: 16 bytes, no bit 31 */
-static void av(UNUSED void **state)
+TEST(av)
 {
 	struct inlay_av made, dct;
 	struct mlx5_wqe_av path, want;
 	struct ring r;
-	uint32_t i;
 
-	for (i = 0; i < 2000; i++) {
+	for (uint32_t i = 0; i < 2000; i++) {
 		const uint32_t number = (uint32_t)rnd() & 0xffffff, qkey = (uint32_t)rnd();
 		const uint64_t key = rnd();
 
@@ -451,7 +446,7 @@ static void av(UNUSED void **state)
 	}
 }
 
-static void names(UNUSED void **state)
+TEST(names)
 {
 	static const struct { uint8_t opcode; const char *name; } known[] = {
 		{0x00, "NOP"}, {0x01, "SEND_INVAL"}, {0x08, "RDMA_WRITE"}, {0x09, "RDMA_WRITE_IMM"}, {0x0a, "SEND"}, {0x0b, "SEND_IMM"},
@@ -468,6 +463,5 @@ static void names(UNUSED void **state)
 
 int main(void)
 {
-	return test_group("wqe", open_nothing, NULL, TEST(ctrl), TEST(flags), TEST(copy), TEST(cursor),
-			  TEST(print_golden), TEST(print_hostile), TEST(av), TEST(names));
+	return run_all(open_nothing, NULL);
 }

@@ -7,16 +7,15 @@
 
 /* ---- message.h: headers ---- */
 
-static void headers(UNUSED void **state)
+devx_test(headers)
 {
 	struct inlay_rvh rvh = {0x0102030405060708, 0x11121314, 0x21222324}, back;
 	static const uint8_t want[32] = {IBV_TMH_RNDV, 0, 0, 0, 0x31, 0x32, 0x33, 0x34, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
 					 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24};
 	struct inlay_tmh tmh, old;
 	uint8_t at[48];
-	uint32_t i, len;
 
-	for (i = 0; i < 8; i++) { /* at any place */
+	for (uint32_t i = 0; i < 8; i++) { /* at any place */
 		memcpy(at + i, want, sizeof(want));
 		must(inlay_tmh_get(at + i, 16, &tmh));
 		assert_true(tmh.opcode == IBV_TMH_RNDV && tmh.app_ctx == 0x31323334 && tmh.tag == 0x4142434445464748);
@@ -24,11 +23,11 @@ static void headers(UNUSED void **state)
 		assert_memory_equal(&back, &rvh, sizeof(rvh));
 	}
 	old = tmh;
-	for (len = 0; len < 32; len++) {
+	for (uint32_t len = 0; len < 32; len++) {
 		assert_true(len >= 16 || inlay_tmh_get(at, len, &tmh) == -EPROTO);
 		assert_int_equal(inlay_rvh_get(at, len, &back), -EPROTO);
 	}
-	for (i = IBV_TMH_EAGER + 1; i < 256; i++) {
+	for (uint32_t i = IBV_TMH_EAGER + 1; i < 256; i++) {
 		at[0] = (uint8_t)i;
 		assert_int_equal(inlay_tmh_get(at, 40, &tmh), -EPROTO);
 	}
@@ -37,16 +36,15 @@ static void headers(UNUSED void **state)
 
 /* ---- set-up ---- */
 
-static void sizes(UNUSED void **state)
+devx_test(sizes)
 {
 	static const uint32_t bad[][2] = {{0, 16}, {INLAY_TAG_MAX + 1, 16}, {4, 0}, {4, 12}, {4, 65536}};
 	const size_t need = inlay_tag_list_size(4, 16);
 	struct inlay_tag_list list;
 	uint8_t *memory = (uint8_t *)pages(4096);
-	uint32_t i;
 
 	usual_list(4, 16);
-	for (i = 0; i < ARRAY(bad); i++)
+	for (uint32_t i = 0; i < ARRAY(bad); i++)
 		assert_int_equal(inlay_tag_list_size(bad[i][0], bad[i][1]), 0);
 	assert_int_equal(need, 5 * 32 + 16 * 16);
 	const struct {
@@ -57,7 +55,7 @@ static void sizes(UNUSED void **state)
 		{memory, SIZE_MAX, 4, &t.cmd.sq, 1u << 24, -EINVAL}, {memory, need - 1, 4, &t.cmd.sq, UIDX, -ENOBUFS},
 		{memory, need, 4, &t.cmd.sq, UIDX, 0},
 	};
-	for (i = 0; i < ARRAY(rows); i++)
+	for (uint32_t i = 0; i < ARRAY(rows); i++)
 		assert_int_equal(inlay_tag_list_init(&list, rows[i].memory, rows[i].size, rows[i].tags, rows[i].sq,
 						     rows[i].user_index), rows[i].err);
 	whole(&list);
@@ -67,7 +65,7 @@ static void sizes(UNUSED void **state)
 
 /* ---- operations ---- */
 
-static void operations(UNUSED void **state)
+devx_test(operations)
 {
 	uint32_t handle[3], i;
 	struct inlay_tag_wc wc;
@@ -123,7 +121,7 @@ static void operations(UNUSED void **state)
 	tm_close(&t);
 }
 
-static void linked(UNUSED void **state)
+devx_test(linked)
 {
 	struct ibv_sge sge;
 	struct ibv_ops_wr wr[6], *bad = NULL;
@@ -195,7 +193,7 @@ static void linked(UNUSED void **state)
 	tm_close(&t);
 }
 
-static void full(UNUSED void **state)
+devx_test(full)
 {
 	uint32_t handle[8], more, i;
 	struct inlay_tag_wc wc;
@@ -230,7 +228,7 @@ static void full(UNUSED void **state)
 	tm_close(&t);
 }
 
-static void handles(UNUSED void **state)
+devx_test(handles)
 {
 	uint32_t a, b, i;
 
@@ -272,13 +270,12 @@ static void raw(const void *head, uint32_t head_len, uint32_t len)
 }
 
 /* On a list without rendezvous, also in more than one packet */
-static void software_rendezvous(UNUSED void **state)
+devx_test(software_rendezvous)
 {
 	struct inlay_rvh rvh;
 	struct inlay_tag_wc wc;
 	static const struct tagged_how how = {.tags = 4, .bbs = 16, .no_rndv = true};
 	uint8_t head[32];
-	int i;
 
 	tm_open(&t, &how);
 	rvh = rvh_of(0, 100);
@@ -289,7 +286,7 @@ static void software_rendezvous(UNUSED void **state)
 	assert_int_equal(wc.byte_len, 32);
 	add(&t, 2, 0, 1, EXACT);
 	raw(head, head_put(head, IBV_TMH_RNDV, 3, 1, &rvh), 2000);
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, i ? IBV_WC_TM_DATA_VALID : IBV_WC_TM_MATCH);
 		assert_true(wc.tag == 1 && wc.app_ctx == 3);
 		assert_int_equal(wc.app_op, i ? INLAY_TAG_EXPECTED : INLAY_TAG_CONSUMED_SW_RNDV);
@@ -299,7 +296,7 @@ static void software_rendezvous(UNUSED void **state)
 	tm_close(&t);
 }
 
-static void no_tag(UNUSED void **state)
+devx_test(no_tag)
 {
 	struct inlay_tag_wc wc;
 	uint8_t head[16];
@@ -318,7 +315,7 @@ static void no_tag(UNUSED void **state)
 }
 
 /* Payload in the first half of a 128-byte CQE, matched or not */
-static void in_the_cqe(UNUSED void **state)
+devx_test(in_the_cqe)
 {
 	static const uint8_t with_data[] = {INLAY_TAG_UNEXPECTED, INLAY_TAG_NO_TAG, INLAY_TAG_CONSUMED_MSG};
 	static const uint32_t lengths[] = {0, 1, 32, 33, 48, 64, 65, 100};
@@ -386,7 +383,7 @@ static void in_the_cqe(UNUSED void **state)
 
 /* ---- message.h: what another QP of any kind receives ---- */
 
-static void on_the_wire(UNUSED void **state)
+devx_test(on_the_wire)
 {
 	uint8_t expected[4096], data[1024];
 	struct side a, b;
@@ -452,7 +449,7 @@ static void on_the_wire(UNUSED void **state)
 /* ---- errors ---- */
 
 /* The command queue stops: what it had is told, and is not in the list */
-static void command_queue_fails(UNUSED void **state)
+devx_test(command_queue_fails)
 {
 	uint32_t handle[4], i, n = 0;
 	struct inlay_tag_wc wc;
@@ -486,7 +483,7 @@ static void command_queue_fails(UNUSED void **state)
 }
 
 /* libmlx5 has no case for it and says IBV_WC_RECV with success's flags */
-static void cancelled_is_no_receive(UNUSED void **state)
+devx_test(cancelled_is_no_receive)
 {
 	struct inlay_rvh rvh;
 	struct inlay_tag_wc wc;
@@ -509,7 +506,7 @@ static void cancelled_is_no_receive(UNUSED void **state)
 }
 
 /* libmlx5 takes the error of a tagged buffer for one of an SRQ entry: it frees entry 0, and the tag is lost */
-static void error_of_a_tagged_buffer(UNUSED void **state)
+devx_test(error_of_a_tagged_buffer)
 {
 	struct inlay_tag_wc wc;
 	struct ibv_sge sge;
@@ -532,7 +529,7 @@ static void error_of_a_tagged_buffer(UNUSED void **state)
 }
 
 /* An entry of the XRQ that is too small: its error, not a tag's */
-static void entry_too_small(UNUSED void **state)
+devx_test(entry_too_small)
 {
 	static const struct tagged_how how = {.tags = 4, .bbs = 16, .slot = 64};
 
@@ -547,7 +544,7 @@ static void entry_too_small(UNUSED void **state)
 
 /* ---- CQEs that cannot be ---- */
 
-static void hostile(UNUSED void **state)
+devx_test(hostile)
 {
 	uint32_t i, k, lost, refused = 0, handle[8] = {0};
 	struct inlay_tag_list list;
@@ -612,13 +609,12 @@ static void hostile(UNUSED void **state)
 }
 
 /* ... each kind by itself: refused, and all is as it was */
-static void impossible(UNUSED void **state)
+devx_test(impossible)
 {
 	struct inlay_tag_list before, *list = &t.list;
 	struct inlay_tag_entry_ entries_[5];
 	struct inlay_tag_wc wc;
 	struct mlx5_cqe64 cqe;
-	uint32_t i;
 	static const struct { uint8_t opcode, app_op; uint16_t entry; uint32_t success; } bad[] = {
 		{MLX5_CQE_RESP_SEND, INLAY_TAG_EXPECTED, 0, 0},         /* not consumed */
 		{MLX5_CQE_RESP_SEND, INLAY_TAG_CONSUMED_MSG, 1, 0},     /* consumed already */
@@ -644,7 +640,7 @@ static void impossible(UNUSED void **state)
 	must(inlay_tag_list_del(list, 3, 1, IBV_OPS_SIGNALED));
 	before = *list;
 	memcpy(entries_, list->entries, sizeof(entries_));
-	for (i = 0; i < ARRAY(bad); i++) {
+	for (uint32_t i = 0; i < ARRAY(bad); i++) {
 		cqe = (struct mlx5_cqe64){.app = INLAY_CQE_APP_TAG, .app_op = bad[i].app_op,
 					  .app_info = inlay_to_be16(bad[i].entry)};
 		cqe.tm_cqe.success = inlay_to_be32(bad[i].success << 31);
@@ -657,7 +653,7 @@ static void impossible(UNUSED void **state)
 	/* Flushes of what was not posted, or of what lies behind one that must complete by itself */
 	must(inlay_tag_list_sync(list, 4, 0));
 	before = *list;
-	for (i = 1; i < 65536; i += i < 20 ? 1 : 1000) {
+	for (uint32_t i = 1; i < 65536; i += i < 20 ? 1 : 1000) {
 		cqe = (struct mlx5_cqe64){.wqe_counter = inlay_to_be16((uint16_t)(list->done + i)),
 					  .op_own = MLX5_CQE_REQ_ERR << 4};
 		assert_int_equal(inlay_tag_list_complete(list, &cqe, 64, &wc), -EPROTO);
@@ -672,7 +668,7 @@ static void impossible(UNUSED void **state)
 }
 
 /* An error of an operation whose receive is long over leaves the receive that has its entry now. Other lists' CQEs are not ours. */
-static void entry_in_other_hands(UNUSED void **state)
+devx_test(entry_in_other_hands)
 {
 	struct mlx5_cqe64 cqe;
 	struct inlay_tag_wc wc;
@@ -706,7 +702,7 @@ static void entry_in_other_hands(UNUSED void **state)
 
 /* ---- counters beyond 16 bits: libmlx5 compares the device's 16 with the program's 32, and then each ADD says SYNC_REQ ---- */
 
-static void counters(UNUSED void **state)
+devx_test(counters)
 {
 	uint32_t i, at = 0, to, handle;
 	struct inlay_tag_wc wc;
@@ -745,13 +741,5 @@ static void counters(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		devx_test(headers), devx_test(sizes), devx_test(operations), devx_test(linked), devx_test(full),
-		devx_test(handles), devx_test(software_rendezvous), devx_test(no_tag), devx_test(in_the_cqe),
-		devx_test(on_the_wire), devx_test(command_queue_fails), devx_test(cancelled_is_no_receive),
-		devx_test(error_of_a_tagged_buffer), devx_test(entry_too_small), devx_test(hostile),
-		devx_test(impossible), devx_test(entry_in_other_hands), devx_test(counters),
-	};
-
-	return rig_here() && on_each(cmocka_run_group_tests_name("tag", tests, rig_open, rig_close));
+	return rig_here() && on_each(run_all(rig_open, rig_close));
 }

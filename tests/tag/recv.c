@@ -11,8 +11,7 @@ static void *match_memory;
 static void rx_open(uint32_t tags, uint32_t bbs, uint64_t ignored, uint32_t min_len)
 {
 	usual_list(tags, bbs);
-	match_memory = aligned_alloc(64, inlay_match_size(64));
-	assert_non_null(match_memory);
+	match_memory = made(aligned_alloc(64, inlay_match_size(64)));
 	must(inlay_match_init(&match, match_memory, inlay_match_size(64), 64, ignored, 1));
 	must(inlay_tag_rx_init(&rx, &match, &t.list, min_len));
 }
@@ -66,7 +65,7 @@ static void told(void)
 
 /* A message that was handed out and has not arrived is not told to the device, whatever is posted in between: it would give the next
    one to the receive that takes the first. */
-static void told_after_arrival(UNUSED void **state)
+devx_test(told_after_arrival)
 {
 	struct inlay_match_found found;
 	struct inlay_tag_wc wc;
@@ -133,7 +132,7 @@ static void take_back(uint32_t held)
 	rx_close();
 }
 
-static void room_to_take_back(UNUSED void **state)
+devx_test(room_to_take_back)
 {
 	take_back(3);
 	take_back(2);
@@ -147,7 +146,7 @@ static void room_to_take_back(UNUSED void **state)
 }
 
 /* The NIC ignores what the table does, and has no buffer that is too short to be worth it. */
-static void what_the_nic_gets(UNUSED void **state)
+devx_test(what_the_nic_gets)
 {
 	const uint64_t protocol = (uint64_t)1 << 63;
 
@@ -161,14 +160,13 @@ static void what_the_nic_gets(UNUSED void **state)
 }
 
 /* Half of the phase's range is never reached: the device hears of 2^14 messages even if nobody flushes. */
-static void told_in_time(UNUSED void **state)
+devx_test(told_in_time)
 {
 	struct inlay_match_found found;
 	struct inlay_tag_wc wc;
-	uint32_t i;
 
 	rx_open(4, 16, 0, 0);
-	for (i = 0; i < 1u << 14; i++) {
+	for (uint32_t i = 0; i < 1u << 14; i++) {
 		assert_int_equal(inlay_tag_list_unsynced_(&t.list), i);
 		if (i % 32 == 0)
 			entries(&t, 32);
@@ -187,7 +185,7 @@ static void told_in_time(UNUSED void **state)
 }
 
 /* A message by shared memory, for a receive that the NIC has: its buffer is not free, until the NIC gives it back or has used it */
-static void nic_has_the_receive(UNUSED void **state)
+devx_test(nic_has_the_receive)
 {
 	struct inlay_match_found found;
 	struct inlay_tag_wc wc;
@@ -212,7 +210,7 @@ static void nic_has_the_receive(UNUSED void **state)
 }
 
 /* A receive that both sides have matched is refused. One whose rendezvous the NIC cancels has failed, with no header in its buffer. */
-static void device_disagrees(UNUSED void **state)
+devx_test(device_disagrees)
 {
 	struct inlay_match_found found;
 	struct inlay_tag_wc wc;
@@ -258,10 +256,5 @@ static void device_disagrees(UNUSED void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		devx_test(told_after_arrival), devx_test(room_to_take_back), devx_test(what_the_nic_gets),
-		devx_test(told_in_time), devx_test(nic_has_the_receive), devx_test(device_disagrees),
-	};
-
-	return rig_here() && on_each(cmocka_run_group_tests_name("tag_recv", tests, rig_open, rig_close));
+	return rig_here() && on_each(run_all(rig_open, rig_close));
 }

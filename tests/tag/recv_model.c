@@ -76,14 +76,12 @@ static bool accepts(const struct receive *r, uint64_t tag)
 /* When all is quiet */
 static void compare(void)
 {
-	uint32_t m, r;
-
-	for (m = 0; m < w.messages; m++) {
+	for (uint32_t m = 0; m < w.messages; m++) {
 		int32_t expected = -1;
 
 		if (!w.message[m].open)
 			continue;
-		for (r = 0; r < w.receives && expected < 0; r++)
+		for (uint32_t r = 0; r < w.receives && expected < 0; r++)
 			if (w.receive[r].open && w.receive[r].state != CANCELLED && accepts(&w.receive[r], w.message[m].tag))
 				expected = (int32_t)r;
 		if (w.message[m].receive != expected)
@@ -94,7 +92,7 @@ static void compare(void)
 		w.receive[expected].open = false;
 		w.message[m].open = false;
 	}
-	for (r = 0; r < w.receives; r++) {
+	for (uint32_t r = 0; r < w.receives; r++) {
 		if (w.receive[r].state == CANCELLED)
 			w.receive[r].open = false;
 		else if (w.receive[r].open)
@@ -142,12 +140,11 @@ static void deliver(struct receive *r, uint32_t m)
 static bool arrive(void)
 {
 	uint32_t m = w.queue[w.first];
-	struct inlay_match_found found;
+	struct inlay_match_found found = {};
 	int matched;
 
 	if (w.first == w.queued)
 		return false;
-	memset(&found, 0, sizeof(found));
 	matched = inlay_tag_rx_arrive(&w.rx, w.message[m].tag, m, w.hardware, &found);
 	if (matched == -EAGAIN) {
 		assert_int_equal(inlay_match_count(&w.match, INLAY_MATCH_POSTED) + inlay_match_count(&w.match, INLAY_MATCH_UNEXPECTED), 64);
@@ -330,8 +327,8 @@ static uint64_t some_mask(void)
 static void post_one(uint64_t tag, uint64_t mask, bool eligible)
 {
 	struct receive *r = &w.receive[w.receives];
-	struct inlay_match_found found;
-	struct ibv_sge sge;
+	struct inlay_match_found found = {};
+	struct ibv_sge sge = {};
 	int status;
 
 	if (!w.spares || w.receives == ARRAY(w.receive))
@@ -342,8 +339,6 @@ static void post_one(uint64_t tag, uint64_t mask, bool eligible)
 	r->message = -1;
 	r->buffer = w.spare[w.spares - 1];
 	r->len = w.shorts && rnd_below(2) ? 200 : BUFFER;
-	memset(&sge, 0, sizeof(sge));
-	memset(&found, 0, sizeof(found));
 	if (w.hardware) {
 		sge = piece(&w.t.rx, (size_t)r->buffer * BUFFER, r->len);
 		memset(buffer_of(r), 0xdd, 16);
@@ -503,8 +498,7 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 	for (i = 0; i < BUFFERS; i++)
 		w.spare[i] = (uint16_t)i;
 	w.spares = BUFFERS;
-	w.table = aligned_alloc(64, inlay_match_size(64));
-	assert_non_null(w.table);
+	w.table = made(aligned_alloc(64, inlay_match_size(64)));
 	must(inlay_match_init(&w.match, w.table, inlay_match_size(64), 64, 0, rnd()));
 	if (hardware) {
 		rig_empty(NULL);
@@ -597,24 +591,22 @@ static void worlds(bool hardware, uint32_t eligible)
 	assert_true(eligible == 100 || seen.in_sw);
 }
 
-static void software_alone(UNUSED void **state)
+devx_test(software_alone)
 {
 	worlds(false, 0);
 }
 
-static void all_eligible(UNUSED void **state)
+devx_test(all_eligible)
 {
 	worlds(true, 100);
 }
 
-static void mixed(UNUSED void **state)
+devx_test(mixed)
 {
 	worlds(true, 95);
 }
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {devx_test(software_alone), devx_test(all_eligible), devx_test(mixed)};
-
-	return rig_here() && cmocka_run_group_tests_name("tag_recv_model", tests, rig_open, rig_close);
+	return rig_here() && run_all(rig_open, rig_close);
 }

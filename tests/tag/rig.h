@@ -55,8 +55,7 @@ UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
 	must(qp_to_itself(&t->cmd, &path));
 	size = inlay_tag_list_size(how->tags, how->bbs);
 	assert_true(size > 0);
-	t->memory = aligned_alloc(64, (size + 63) & ~(size_t)63);
-	assert_non_null(t->memory);
+	t->memory = made(aligned_alloc(64, (size + 63) & ~(size_t)63));
 	must(inlay_tag_list_init(&t->list, t->memory, size, how->tags, &t->cmd.sq, UIDX));
 	t->slot = how->slot ? how->slot : 2048;
 	rx.srqn = t->xrq.srqn;
@@ -83,9 +82,8 @@ static inline size_t slot_of(const struct tagged *t, uint64_t i)
 
 static inline struct inlay_tmh tmh_at(const uint8_t *at, size_t len)
 {
-	struct inlay_tmh tmh;
+	struct inlay_tmh tmh = {};
 
-	memset(&tmh, 0, sizeof(tmh));
 	must(inlay_tmh_get(at, len, &tmh));
 	return tmh;
 }

@@ -28,17 +28,16 @@ static void refused(int err, int want, const char **why, const char *part)
 }
 
 /* What the comments above them promise */
-static void defaults(void **state)
+TEST(defaults)
 {
 	struct inlay_task_host_params h = inlay_task_host_default();
 	struct inlay_task_worker_params w = inlay_task_worker_default();
 
-	(void)state;
 	assert_true(h.tasks == 64 && h.in_flight == 32 && h.message == 4096 && h.max_inline == 96);
 	assert_true(w.num_plugins == 0 && w.connections == 16 && w.credits == 32 && w.message == 4096 && w.max_inline == 96);
 }
 
-static void hosts(void **state)
+TEST(hosts)
 {
 	static const struct limit limits[] = {
 		HOST(tasks, 1, 0), HOST(tasks, 65536, 65537), HOST(in_flight, 1, 0), HOST(in_flight, 4, 3), HOST(in_flight, 32768, 65536),
@@ -49,13 +48,11 @@ static void hosts(void **state)
 	const char *why = NULL;
 	uint8_t *memory;
 	size_t size;
-	uint32_t i;
 
-	(void)state;
 	plain();
 	size = inlay_task_host_size(&hp);
 	memory = (uint8_t *)pages(size);
-	for (i = 0; i < ARRAY(limits); i++) {
+	for (uint32_t i = 0; i < ARRAY(limits); i++) {
 		p = hp;
 		set(&p, limits[i].at, limits[i].good);
 		assert_true(inlay_task_host_size(&p) > 0);
@@ -79,7 +76,7 @@ static void hosts(void **state)
 	free(memory);
 }
 
-static void workers(void **state)
+TEST(workers)
 {
 	static const struct limit limits[] = {
 		WORKER(connections, 1, 0), WORKER(connections, 4096, 4097), WORKER(num_plugins, 64, 65), WORKER(credits, 1, 0),
@@ -90,13 +87,11 @@ static void workers(void **state)
 	static struct inlay_task_worker w;
 	static struct inlay_task_conn c[2];
 	struct inlay_task_worker_params p;
-	struct inlay_pool pool;
+	struct inlay_pool pool = {};
 	const char *why = NULL;
 	uint8_t *more, *memory;
 	size_t bytes;
-	uint32_t i;
 
-	(void)state;
 	plain();
 	memory = (uint8_t *)pages(inlay_task_host_size(&hp));
 	must(inlay_task_host_create(&h, memory, inlay_task_host_size(&hp), dev.pd, &hp, NULL));
@@ -107,7 +102,7 @@ static void workers(void **state)
 	wp.max_inline = 96;
 	bytes = inlay_task_conn_size(&wp);
 	more = (uint8_t *)pages(bytes);
-	for (i = 0; i < ARRAY(limits); i++) {
+	for (uint32_t i = 0; i < ARRAY(limits); i++) {
 		p = wp;
 		set(&p, limits[i].at, limits[i].good);
 		assert_true(inlay_task_conn_size(&p) > 0);
@@ -119,7 +114,6 @@ static void workers(void **state)
 	p.plugins = NULL;
 	assert_int_equal(inlay_task_conn_size(&p), 0);
 	p = wp;
-	memset(&pool, 0, sizeof(pool));
 	p.pool = &pool;
 	assert_int_equal(inlay_task_conn_size(&p), 0); /* no element for each connection */
 	pool.num = 1;
@@ -154,38 +148,32 @@ static void workers(void **state)
 /* Those before the one that cannot be opened are closed again */
 static int opened, open_fails; /* the second one */
 
-static int open_one(void *argument, struct inlay_task_worker *w, void **plugin)
+static int open_one(UNUSED void *argument, UNUSED struct inlay_task_worker *w, UNUSED void **plugin)
 {
-	(void)argument;
-	(void)w;
-	(void)plugin;
 	if (open_fails && opened)
 		return -ENOMEM;
 	opened++;
 	return 0;
 }
 
-static void close_one(void *plugin)
+static void close_one(UNUSED void *plugin)
 {
-	(void)plugin;
 	opened--;
 }
 
-static void plugins(void **state)
+TEST(plugins)
 {
 	struct inlay_task_plugin first = plugin_echo, second = plugin_keep;
 	struct inlay_task_entry entries[2] = {{ECHO, &first, NULL}, {KEEP, &second, NULL}};
 	static const int errors[] = {-EPROTO, -EPROTO, -EINVAL, -EEXIST, -ENOMEM, 0};
 	static struct inlay_task_worker w;
-	uint32_t i;
 
-	(void)state;
 	plain();
 	first.open = second.open = open_one;
 	first.close = second.close = close_one;
 	wp.plugins = entries;
 	wp.num_plugins = 2;
-	for (i = 0; i < ARRAY(errors); i++) {
+	for (uint32_t i = 0; i < ARRAY(errors); i++) {
 		second.version = i == 0 ? INLAY_TASK_VERSION + 1 : INLAY_TASK_VERSION;
 		entries[1].plugin = i == 1 ? NULL : &second;
 		second.command = i == 2 ? NULL : keep;
@@ -218,21 +206,19 @@ static int reads(const uint8_t *address, uint32_t role, uint32_t at, uint32_t by
 	return inlay_task_address_read_(&a, &record, changed, sizeof(changed), role, NULL);
 }
 
-static void addresses(void **state)
+TEST(addresses)
 {
 	uint8_t address[2][INLAY_TASK_ADDRESS + 1], longer[INLAY_TASK_ADDRESS + 1];
 	struct inlay_connect_record record;
 	struct inlay_task_address a;
 	uint32_t i, role;
 
-	(void)state;
 	plain();
 	usual_scene(1, 2);
 	memcpy(address[INLAY_TASK_HOST & 1], &line->host.link.self, INLAY_TASK_ADDRESS);
 	memcpy(address[INLAY_TASK_WORKER & 1], &line->conn.link.self, INLAY_TASK_ADDRESS);
 	for (role = INLAY_TASK_HOST < INLAY_TASK_WORKER ? INLAY_TASK_HOST : INLAY_TASK_WORKER, i = 0; i < 2; i++, role++) {
 		uint8_t *at = address[role & 1];
-		uint32_t k;
 
 		must(inlay_task_address_read_(&a, &record, at, INLAY_TASK_ADDRESS, role, NULL));
 		assert_int_equal(inlay_task_address_read_(&a, &record, at, INLAY_TASK_ADDRESS, role ^ 3, NULL), -EINVAL);
@@ -241,7 +227,7 @@ static void addresses(void **state)
 		memcpy(longer, at, INLAY_TASK_ADDRESS);
 		longer[INLAY_TASK_ADDRESS] = 0;
 		assert_int_equal(inlay_task_address_read_(&a, &record, longer, INLAY_TASK_ADDRESS + 1, role, NULL), -EINVAL);
-		for (k = 0; k < INLAY_TASK_ADDRESS * 8; k++) {
+		for (uint32_t k = 0; k < INLAY_TASK_ADDRESS * 8; k++) {
 			at[k / 8] ^= (uint8_t)(1 << k % 8);
 			assert_int_equal(inlay_task_address_read_(&a, &record, at, INLAY_TASK_ADDRESS, role, NULL),
 					 k < 80 ? -EPROTO : k >= 96 && k < 128 ? -EINVAL : -EBADMSG);
@@ -275,13 +261,5 @@ static void addresses(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(defaults),
-		cmocka_unit_test(hosts),
-		cmocka_unit_test(workers),
-		cmocka_unit_test(plugins),
-		cmocka_unit_test(addresses),
-	};
-
-	return cmocka_run_group_tests(tests, dev_open, dev_close);
+	return run_all(dev_open, dev_close);
 }

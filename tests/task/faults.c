@@ -74,34 +74,29 @@ static void probe(struct inlay_task_link *l)
 static struct inlay_task_cmd *kept[8];
 static uint32_t num_kept;
 
-static int echo(void *plugin, struct inlay_task_cmd *cmd)
+static int echo(UNUSED void *plugin, struct inlay_task_cmd *cmd)
 {
-	(void)plugin;
 	memcpy(cmd->response, cmd->payload, cmd->payload_len);
 	cmd->response_len = cmd->payload_len;
 	return 0;
 }
 
-static int keep(void *plugin, struct inlay_task_cmd *cmd)
+static int keep(UNUSED void *plugin, struct inlay_task_cmd *cmd)
 {
-	(void)plugin;
 	if (num_kept == ARRAY(kept))
 		return -ENOBUFS;
 	kept[num_kept++] = cmd;
 	return INLAY_TASK_LATER;
 }
 
-static int die(void *plugin, struct inlay_task_cmd *cmd)
+static int die(UNUSED void *plugin, UNUSED struct inlay_task_cmd *cmd)
 {
-	(void)plugin;
-	(void)cmd;
 	raise(SIGKILL);
 	return 0;
 }
 
-static int back(void *plugin, struct inlay_task_cmd *cmd)
+static int back(UNUSED void *plugin, struct inlay_task_cmd *cmd)
 {
-	(void)plugin;
 	return cmd->pulled && !inlay_task_cmd_answer_buf(cmd, 0, cmd->pulled) ? INLAY_TASK_LATER : -EINVAL;
 }
 
@@ -178,9 +173,8 @@ static int be_worker(void)
 static struct line *line;                /* without its connection, which is elsewhere */
 static uint32_t completed[8];
 
-static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+static void done(struct inlay_task *task, uint64_t user_data, UNUSED uint64_t host_user_data)
 {
-	(void)host_user_data;
 	assert_int_not_equal(inlay_task_status(task), -EINPROGRESS);
 	completed[user_data]++;
 }
@@ -278,12 +272,10 @@ static uint32_t total(void)
  */
 static void all_lost(struct inlay_task **t, uint32_t n)
 {
-	uint32_t i;
-
 	until(total() == n);
-	for (i = 0; i < 20; i++)
+	for (uint32_t i = 0; i < 20; i++)
 		assert_int_equal(go(), 0);
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		assert_int_equal(completed[i], 1);
 		assert_int_equal(inlay_task_status(t[i]), line->host.broken);
 		assert_int_equal(inlay_task_submit(t[i], INLAY_RING), -ENOTCONN);
@@ -295,15 +287,13 @@ static void all_lost(struct inlay_task **t, uint32_t n)
 /* ---- one dies ---- */
 
 /* All was acknowledged long ago: only the probe can tell */
-static void worker_killed_with_nothing_on_the_wire(void **state)
+TEST(worker_killed_with_nothing_on_the_wire)
 {
 	struct inlay_task *t[5];
-	uint32_t i;
 
-	(void)state;
 	start("worker", NULL);
 	host_make();
-	for (i = 0; i < 5; i++) {
+	for (uint32_t i = 0; i < 5; i++) {
 		t[i] = task(KEEP, i);
 		must(inlay_task_submit(t[i], INLAY_RING));
 	}
@@ -321,25 +311,23 @@ static void worker_killed_with_nothing_on_the_wire(void **state)
  * Killed while it may read payloads and write responses: with one kept, one in its hands, as it ends by itself. All is completed, the
  * windows come back, and the memory can be given another use.
  */
-static void worker_killed_with_windows_open(void **state)
+TEST(worker_killed_with_windows_open)
 {
 	struct inlay_inventory *inv = NULL;
 	struct inlay_buf *bufs[4];
 	struct region outside;
 	struct inlay_task *t[2];
-	uint32_t i;
 	void *memory;
 
-	(void)state;
 	region_make(&outside, ARRAY(bufs) * LARGE, 1);
 	memory = pages(inlay_inventory_size(ARRAY(bufs)));
 	must(inlay_inventory_create(memory, inlay_inventory_size(ARRAY(bufs)), ARRAY(bufs), &inv));
 	must(inlay_inventory_start(inv));
-	for (i = 0; i < ARRAY(bufs); i++)
+	for (uint32_t i = 0; i < ARRAY(bufs); i++)
 		must(inlay_inventory_get_by_data(inv, &outside.map, outside.at + i * LARGE, LARGE, &bufs[i]));
 	start("worker", NULL);
 	host_make();
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		t[i] = task(i ? DIE : KEEP, i);
 		must(inlay_task_set_payload(t[i], bufs[2 * i]));
 		must(inlay_task_set_response(t[i], bufs[2 * i + 1]));
@@ -348,7 +336,7 @@ static void worker_killed_with_windows_open(void **state)
 	all_lost(t, 2);
 	host_free();
 	finish();
-	for (i = 0; i < ARRAY(bufs); i++)
+	for (uint32_t i = 0; i < ARRAY(bufs); i++)
 		must(inlay_buf_dec_refcount(bufs[i], NULL));
 	must(inlay_inventory_destroy(inv));
 	free(memory);
@@ -358,21 +346,18 @@ static void worker_killed_with_windows_open(void **state)
 /* Submits, and waits for its end */
 static void be_host(void)
 {
-	uint32_t i;
-
 	must(dev_open(NULL));
 	host_make();
-	for (i = 0; i < 6; i++)
+	for (uint32_t i = 0; i < 6; i++)
 		must(inlay_task_submit(task(KEEP, i), INLAY_RING));
 	for (;;)
 		go();
 }
 
-static void host_killed(void **state)
+TEST(host_killed)
 {
 	double end = now() + DEADLINE;
 
-	(void)state;
 	start("host", NULL);
 	num_kept = 0;
 	worker_make();
@@ -447,7 +432,7 @@ static uint32_t send_many(uint32_t commands)
 	return good;
 }
 
-static void hurt(void **state)
+TEST(hurt)
 {
 	/* What either process does to its own messages, and whether the connection survives it */
 	static const struct {
@@ -468,7 +453,6 @@ static void hurt(void **state)
 	};
 	uint32_t i, good;
 
-	(void)state;
 	need_softdev("fault injection");
 	for (i = 0; i < ARRAY(cases); i++) {
 		start("worker", cases[i].worker);
@@ -491,7 +475,7 @@ static void hurt(void **state)
  * The worker's messages are late: its read of the payload, the write of the response, its answer. The deadline passes before. The memory is
  * given back, by the late answer or by closing the windows, only when nothing touches it any more.
  */
-static void late(void **state)
+TEST(late)
 {
 	static const char *const delays[] = {"delay=200ms@1-", "delay=200ms@2-", "delay=300ms@3-"};
 	struct inlay_inventory *inv = NULL;
@@ -502,7 +486,6 @@ static void late(void **state)
 	uint64_t give_up;
 	void *memory;
 
-	(void)state;
 	need_softdev("fault injection");
 	region_make(&outside, 2 * LARGE, 1);
 	memory = pages(inlay_inventory_size(2));
@@ -557,19 +540,11 @@ static void late(void **state)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(worker_killed_with_nothing_on_the_wire),
-		cmocka_unit_test(worker_killed_with_windows_open),
-		cmocka_unit_test(host_killed),
-		cmocka_unit_test(hurt),
-		cmocka_unit_test(late),
-	};
-
 	if (argc == 3) {
 		wire = atoi(argv[2]);
 		if (!strcmp(argv[1], "worker"))
 			return be_worker();
 		be_host();
 	}
-	return cmocka_run_group_tests_name("task_faults", tests, dev_open, dev_close);
+	return run_all(dev_open, dev_close);
 }

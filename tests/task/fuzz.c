@@ -111,21 +111,16 @@ static void replay(const char *name, target run)
 	}
 }
 
-#define REPLAY(function, name)               \
-	static void function(void **state)   \
-	{                                    \
-		(void)state;                 \
-		replay(#name, name##_input); \
-	}
+#define REPLAY(function, name) \
+	TEST(function) { replay(#name, name##_input); }
 
 REPLAY(hosts, host)
 REPLAY(workers, worker)
 REPLAY(plugins, plugin)
 REPLAY(completions, cqe)
 
-static void parsers(void **state)
+TEST(parsers)
 {
-	(void)state;
 	replay("parse", parse_input);
 	/* Nothing is refused for a version that has passed. */
 	assert_true(parse_read.messages && parse_read.addresses && parse_read.groups && parse_read.records && parse_read.answers);
@@ -134,13 +129,5 @@ static void parsers(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(hosts),
-		cmocka_unit_test(workers),
-		cmocka_unit_test(plugins),
-		cmocka_unit_test(parsers),
-		cmocka_unit_test(completions),
-	};
-
-	return cmocka_run_group_tests_name("task_fuzz", tests, NULL, NULL);
+	return run_all(NULL, NULL);
 }

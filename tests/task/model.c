@@ -224,10 +224,9 @@ static struct model *model_of(const struct road *r, const struct inlay_task *t)
 /* How much of a list each of its pieces has */
 static void list_lengths(struct inlay_buf *list, uint32_t len)
 {
-	struct inlay_buf *buf;
 	uint32_t n, last = 2;
 
-	for (buf = list; buf; buf = inlay_buf_next(buf), last--) {
+	for (struct inlay_buf *buf = list; buf; buf = inlay_buf_next(buf), last--) {
 		n = last ? rnd_below((len < PIECE ? len : PIECE) + 1) : len;
 		if (len - n > last * PIECE)
 			n = len - last * PIECE;
@@ -321,7 +320,7 @@ static bool send_one(struct road *r, struct model *m)
 	return false;
 }
 
-static void cancel_one(struct road *r, struct model *m)
+static void cancel_one(UNUSED struct road *r, struct model *m)
 {
 	uint32_t state = m->task->state;
 	int err = inlay_task_cancel(m->task, 0);
@@ -336,7 +335,6 @@ static void cancel_one(struct road *r, struct model *m)
 		m->cancelled = true;
 		cancels++;
 	}
-	(void)r;
 }
 
 static void check_bytes(struct road *r, struct model *m, const struct record *rec)
@@ -359,7 +357,6 @@ static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_u
 	const struct record *rec = m->record;
 	int status = inlay_task_status(t);
 	struct inlay_task *same;
-	uint32_t i;
 
 	if (!rec)
 		fail_msg("a task was completed that was not submitted");
@@ -367,7 +364,7 @@ static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_u
 	r->completed++;
 	total_completed++;
 	assert_true(user_data == m->user_data && t->user_data == user_data);
-	for (i = 0; i < INLAY_TASK_USER; i += 8)
+	for (uint32_t i = 0; i < INLAY_TASK_USER; i += 8)
 		assert_memory_equal((uint8_t *)t->user + i, &m->user_data, 8);
 	assert_int_equal(t->state, INLAY_TASK_IDLE);
 	if (m->cancelled) {
@@ -418,7 +415,6 @@ static void road_line(struct road *r)
 {
 	struct inlay_task_host_params p = inlay_task_host_default();
 	struct inlay_task *t = NULL;
-	uint32_t i;
 
 	p.tasks = TASKS;
 	p.windows = 1;
@@ -427,7 +423,7 @@ static void road_line(struct road *r)
 	p.max_inline = r->index % 3 == 0 ? 0 : r->index % 3 == 1 ? 96 : 300;
 	line_make(&r->line, desks[r->index % WORKERS], &p);
 	r->stopping = false;
-	for (i = 0; i < TASKS; i++) {
+	for (uint32_t i = 0; i < TASKS; i++) {
 		must(inlay_task_alloc(&r->line.host, 0, model_done, &t));
 		r->models[(uint32_t)t->ids.context].task = t;
 	}
@@ -438,7 +434,6 @@ static struct road *road_make(uint32_t index)
 	const size_t each = 2 * LARGE + 2048;
 	struct road *r = (struct road *)pages(sizeof(*r));
 	struct inlay_buf *piece;
-	uint32_t i, k;
 
 	r->index = index;
 	r->seq = rnd_below(2) ? 0xffffff00u : 1; /* round zero, too */
@@ -447,7 +442,7 @@ static struct road *road_make(uint32_t index)
 	r->inv_memory = pages(inlay_inventory_size(TASKS * 6));
 	must(inlay_inventory_create(r->inv_memory, inlay_inventory_size(TASKS * 6), TASKS * 6, &r->inv));
 	must(inlay_inventory_start(r->inv));
-	for (i = 0; i < TASKS; i++) {
+	for (uint32_t i = 0; i < TASKS; i++) {
 		struct model *m = &r->models[i];
 		uint8_t *at = r->region.at + i * each;
 
@@ -455,7 +450,7 @@ static struct road *road_make(uint32_t index)
 		must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at + LARGE, LARGE, &m->large));
 		at += 2 * LARGE;
 		must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at, PIECE, &m->list));
-		for (k = 1; k < 3; k++) {
+		for (uint32_t k = 1; k < 3; k++) {
 			must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at + k * PIECE, PIECE, &piece));
 			must(inlay_buf_chain_list(m->list, piece));
 		}
@@ -465,10 +460,8 @@ static struct road *road_make(uint32_t index)
 
 static void road_free(struct road *r)
 {
-	uint32_t i;
-
 	line_free(&r->line);
-	for (i = 0; i < TASKS; i++) {
+	for (uint32_t i = 0; i < TASKS; i++) {
 		must(inlay_buf_dec_refcount(r->models[i].whole, NULL));
 		must(inlay_buf_dec_refcount(r->models[i].large, NULL));
 		must(inlay_buf_dec_refcount(r->models[i].list, NULL));
@@ -482,22 +475,20 @@ static void road_free(struct road *r)
 /* A round of everything; few completions at a time now and then */
 static void round_of_all(void)
 {
-	uint32_t i;
-
 	step();
-	for (i = 0; i < LINES; i++)
+	for (uint32_t i = 0; i < LINES; i++)
 		if (rnd_below(200) == 0) {
 			if (!roads[i]->line.host.broken)
 				message_probe(&roads[i]->line.host.link);
 			if (!roads[i]->line.conn.broken)
 				message_probe(&roads[i]->line.conn.link);
 		}
-	for (i = 0; i < WORKERS; i++)
+	for (uint32_t i = 0; i < WORKERS; i++)
 		inlay_task_worker_progress(&desks[i]->worker, rnd_below(6) ? 32 : 1 + rnd_below(3));
 	if (rnd_below(3) == 0)
 		answer_some(rnd_below(12));
 	step();
-	for (i = 0; i < LINES; i++) {
+	for (uint32_t i = 0; i < LINES; i++) {
 		uint32_t most = rnd_below(6) ? 32 : 1 + rnd_below(3);
 		uint64_t before = roads[i]->completed;
 		uint32_t n = inlay_task_host_progress(&roads[i]->line.host, most);
@@ -509,9 +500,7 @@ static void round_of_all(void)
 
 static bool road_busy(const struct road *r)
 {
-	uint32_t i;
-
-	for (i = 0; i < TASKS; i++)
+	for (uint32_t i = 0; i < TASKS; i++)
 		if (r->models[i].record)
 			return true;
 	return false;
@@ -521,7 +510,6 @@ static bool road_busy(const struct road *r)
 static void road_again(struct road *r)
 {
 	double end = now() + DEADLINE;
-	uint32_t i;
 
 	ends++;
 	while (road_busy(r) || !r->line.host.broken || !r->line.conn.broken) {
@@ -533,7 +521,7 @@ static void road_again(struct road *r)
 		if (r->line.host.broken && !r->line.conn.broken && rnd_below(20) == 0)
 			must(inlay_task_link_break(&r->line.conn.link));
 	}
-	for (i = 0; i < num_later;) {
+	for (uint32_t i = 0; i < num_later;) {
 		if (later[i].road == r) {
 			assert_int_equal(respond(later[i].cmd, 0), -ENOTCONN);
 			later[i] = later[--num_later];
@@ -544,14 +532,14 @@ static void road_again(struct road *r)
 	assert_int_equal(r->line.conn.kept, 0);
 	assert_int_equal(r->completed, r->submitted);
 	assert_int_equal(r->line.host.strays, 0);
-	for (i = 0; i < TASKS; i++)
+	for (uint32_t i = 0; i < TASKS; i++)
 		must(inlay_task_release(r->models[i].task));
 	line_free(&r->line);
 	r->last_taken = r->last_prompt = r->seq - 1;
 	road_line(r);
 }
 
-static void random_run(void **state)
+TEST(random_run)
 {
 	struct inlay_task_worker_params wp = inlay_task_worker_default();
 	const char *env = getenv("TASK_OPS");
@@ -559,7 +547,6 @@ static void random_run(void **state)
 	uint32_t i, k, in_order = 0;
 	double end;
 
-	(void)state;
 	if (ops > 20000 && getenv("INLAY_TEST_AGAIN"))
 		ops = ops / 10 > 20000 ? ops / 10 : 20000;
 	/* Each store to a register is two signals */
@@ -661,10 +648,5 @@ static void random_run(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_run),
-	};
-
-	return cmocka_run_group_tests_name("task_model", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
-	       again_trapped();
+	return run_all(dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

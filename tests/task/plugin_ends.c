@@ -7,80 +7,20 @@
  * Environment
  *   TASK_ENDS  connections that end in mid-operation, 60
  */
-#include "common.h"
-#include <dlfcn.h>
-#include "../../examples/plugins/rdma.h"
-#include "../../examples/plugins/rdmo.h"
-#include "rig.h"
+#include "far.h"
+#include "holds.h"
 
 #define MEM 4096u
-#define TASKS 24u
 
 /* A host of a worker's, and the memory that it has it work on, with a queue pair that lets it in */
 struct side {
 	struct line line;
 	struct inlay_task *t[TASKS];
-	struct inlay_task_link link;
-	struct ibv_cq *ibcq;
-	struct inlay_cq cq;
-	struct inlay_mmap map;
-	void *map_memory;
-	uint8_t *around, *mem;          /* as much on both sides, which nothing may write to */
+	struct far far;
 	uint64_t ep, mapped;
 };
 
-static const struct inlay_task_entry entries[] = {{RDMA_ID, &rdma_plugin, NULL}, {RDMO_ID, &rdmo_plugin, NULL}};
 static struct desk *desk;
-
-/* ---- a device that does not let go: so many calls fail, and how many QPs and regions there are less ---- */
-
-static uint32_t hold_qp, hold_mr, gone_qp, gone_mr;
-
-static void *real(const char *name)
-{
-	void *fn = dlvsym(RTLD_NEXT, name, "IBVERBS_1.1");
-
-	assert_non_null(fn);
-	return fn;
-}
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-int ibv_destroy_qp(struct ibv_qp *qp)
-{
-	int (*fn)(struct ibv_qp *), err;
-	void *at = real("ibv_destroy_qp");
-
-	if (hold_qp) {
-		hold_qp--;
-		return EBUSY;
-	}
-	memcpy(&fn, &at, sizeof(fn));
-	err = fn(qp);
-	gone_qp += !err;
-	return err;
-}
-
-int ibv_dereg_mr(struct ibv_mr *mr)
-{
-	int (*fn)(struct ibv_mr *), err;
-	void *at = real("ibv_dereg_mr");
-
-	if (hold_mr) {
-		hold_mr--;
-		return EBUSY;
-	}
-	memcpy(&fn, &at, sizeof(fn));
-	err = fn(mr);
-	gone_mr += !err;
-	return err;
-}
-
-#ifdef __cplusplus
-}
-#endif
 
 /* ---- the rig ---- */
 
@@ -89,22 +29,14 @@ static struct rdma *plugin(uint32_t i)
 	return (struct rdma *)desk->worker.plugins[i].argument;
 }
 
-static int start(void **state)
+static int start(UNUSED void **state)
 {
-	struct inlay_task_worker_params p = inlay_task_worker_default();
-
-	(void)state;
-	p.connections = 2;
-	p.path.timeout = 8;
-	p.path.retry_count = 1;
-	p.message = 2048;
-	desk = desk_make(&p, entries, ARRAY(entries), 4);
+	desk = plugins_desk();
 	return 0;
 }
 
-static int stop(void **state)
+static int stop(UNUSED void **state)
 {
-	(void)state;
 	assert_int_equal(plugin(0)->num_eps + plugin(1)->num_eps, 0);
 	desk_free(desk);
 	return 0;
@@ -132,44 +64,24 @@ static int until_done(struct side *s, const struct inlay_task *t)
 	return inlay_task_status(t);
 }
 
-static struct rdma_request ask(uint32_t op, uint64_t ep, uint64_t map, uint64_t addr, uint32_t bytes)
+/* Submits a request; without data, with any */
+static struct inlay_task *give(struct side *s, uint32_t i, uint64_t id, struct rdma_request r)
 {
-	struct rdma_request r;
-
-	memset(&r, 0, sizeof(r));
-	r.op = op;
-	r.ep = ep;
-	r.map = map;
-	r.addr = addr;
-	r.bytes = bytes;
-	return r;
-}
-
-/* Submits a request with the data, or with any */
-static struct inlay_task *give(struct side *s, uint32_t i, uint64_t id, struct rdma_request r, const void *data)
-{
-	struct inlay_buf *buf = inlay_task_payload(s->t[i]);
-	uint8_t *at = (uint8_t *)inlay_buf_head(buf);
-
-	must(inlay_task_set_plugin(s->t[i], id));
-	rdma_request_write(at, &r);
-	must(inlay_buf_set_data(buf, at, RDMA_HEAD + (rdma_has_data(r.op) ? r.bytes : 0)));
-	if (data)
-		memcpy(at + RDMA_HEAD, data, r.bytes);
+	request(s->t[i], id, &r);
 	must(inlay_task_submit(s->t[i], INLAY_RING));
 	return s->t[i];
 }
 
-static int call(struct side *s, uint64_t id, struct rdma_request r, const void *data)
+static int call(struct side *s, uint64_t id, struct rdma_request r)
 {
-	return until_done(s, give(s, 0, id, r, data));
+	return until_done(s, give(s, 0, id, r));
 }
 
 static uint64_t endpoint(struct side *s, uint64_t id, uint8_t *address)
 {
 	const uint8_t *at;
 
-	must(call(s, id, ask(RDMA_EP, 0, 0, 0, 0), NULL));
+	must(call(s, id, ask(RDMA_EP, 0, 0, 0, 0, NULL)));
 	at = (const uint8_t *)inlay_buf_data(inlay_task_response(s->t[0]));
 	memcpy(address, at + 8, INLAY_TASK_ADDRESS);
 	return inlay_task_get64_(at);
@@ -177,16 +89,12 @@ static uint64_t endpoint(struct side *s, uint64_t id, uint8_t *address)
 
 static void connect_ep(struct side *s, uint64_t id, uint64_t ep, const uint8_t *address)
 {
-	must(call(s, id, ask(RDMA_CONNECT, ep, 0, 0, INLAY_TASK_ADDRESS), address));
+	must(call(s, id, ask(RDMA_CONNECT, ep, 0, 0, INLAY_TASK_ADDRESS, address)));
 }
 
 static uint64_t map_of(struct side *s, uint64_t id)
 {
-	uint8_t blob[256];
-	size_t len = sizeof(blob);
-
-	must(inlay_mmap_export_rdma(&s->map, dev.pd, blob, &len));
-	must(call(s, id, ask(RDMA_MAP, 0, 0, 0, (uint32_t)len), blob));
+	must(call(s, id, ask(RDMA_MAP, 0, 0, 0, (uint32_t)s->far.blob_len, s->far.blob)));
 	return inlay_task_get64_((const uint8_t *)inlay_buf_data(inlay_task_response(s->t[0])));
 }
 
@@ -195,62 +103,24 @@ static struct side *side_make(uint64_t id, uint32_t message)
 {
 	struct inlay_task_host_params hp = inlay_task_host_default();
 	struct side *s = (struct side *)pages(sizeof(*s));
-	struct inlay_connect_attr path = inlay_task_host_default().path;
 	uint8_t address[INLAY_TASK_ADDRESS];
-	struct inlay_task_caps caps;
-	uint32_t i;
 
 	line_make(&s->line, desk, &hp);
-	for (i = 0; i < TASKS; i++)
+	for (uint32_t i = 0; i < TASKS; i++)
 		must(inlay_task_alloc(&s->line.host, 0, NULL, &s->t[i]));
-	s->around = (uint8_t *)pages(3 * MEM);
-	s->mem = s->around + MEM;
-	s->map_memory = pages(inlay_mmap_size(1, 1));
-	must(inlay_mmap_create(&s->map, s->map_memory, inlay_mmap_size(1, 1), 1, 1));
-	must(inlay_mmap_add_dev(&s->map, dev.pd));
-	must(inlay_mmap_add(&s->map, inlay_source_host(s->mem, MEM)));
-	must(inlay_mmap_set_permissions(&s->map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC));
-	must(inlay_mmap_start(&s->map));
-	s->ibcq = ibv_create_cq(dev.pd->context, 256, NULL, NULL, 0);
-	assert_non_null(s->ibcq);
-	must(inlay_cq_from_cq(&s->cq, s->ibcq, NULL));
-	memset(&caps, 0, sizeof(caps));
-	caps.pd = dev.pd;
-	caps.ibcq = s->ibcq;
-	caps.cq = &s->cq;
-	caps.sends = 8;
-	s->link.self.role = INLAY_TASK_HOST;
-	s->link.self.message = message;
-	s->link.self.receives = 16;
-	caps.max_gather = 1;
-	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-	path.timeout = 8;
-	path.retry_count = 1;
-	must(inlay_task_link_create(&s->link, &caps, &path, NULL));
+	far_make(&s->far, MEM, message, INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC);
 	s->ep = endpoint(s, id, address);
-	must(inlay_task_link_connect(&s->link, address, sizeof(address), INLAY_TASK_HOST, NULL));
-	memcpy(address, &s->link.self, sizeof(address));
+	must(inlay_task_link_connect(&s->far.link, address, sizeof(address), INLAY_TASK_HOST, NULL));
+	memcpy(address, &s->far.link.self, sizeof(address));
 	connect_ep(s, id, s->ep, address);
 	s->mapped = map_of(s, id);
 	return s;
 }
 
-static void memory_free(struct side *s)
-{
-	must(inlay_task_link_destroy(&s->link));
-	must(ibv_destroy_cq(s->ibcq));
-	must(inlay_mmap_destroy(&s->map));
-	free(s->map_memory);
-	assert_true(all_bytes(s->around, MEM, 0) && all_bytes(s->mem + MEM, MEM, 0));
-	free(s->around);
-}
-
 static void host_free(struct side *s)
 {
-	double end;
-
 	must(inlay_task_link_break(&s->line.host.link));
-	for (end = now() + DEADLINE; inlay_task_host_destroy(&s->line.host); inlay_task_host_progress(&s->line.host, 64)) {
+	for (double end = now() + DEADLINE; inlay_task_host_destroy(&s->line.host); inlay_task_host_progress(&s->line.host, 64)) {
 		step();
 		if (now() > end)
 			fail_msg("a host has not ended");
@@ -263,13 +133,13 @@ static void side_free(struct side *s)
 {
 	must(inlay_task_conn_destroy(&s->line.conn));
 	free(s->line.conn_memory);
-	memory_free(s);
+	far_free(&s->far);
 	host_free(s);
 }
 
 static uint64_t at(const struct side *s, uint32_t offset)
 {
-	return (uintptr_t)s->mem + offset;
+	return (uintptr_t)s->far.mem + offset;
 }
 
 /* ---- ends ---- */
@@ -280,39 +150,36 @@ static void much(struct side *s, uint64_t id)
 	uint8_t address[2][INLAY_TASK_ADDRESS];
 	uint64_t ep[2], next = at(s, 64);
 	struct rdma_request r;
-	uint32_t i;
 
-	for (i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 2; i++)
 		ep[i] = endpoint(s, id, address[i]);
-	for (i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 2; i++)
 		connect_ep(s, id, ep[i], address[!i]);
-	memcpy(s->mem, &next, 8);
-	for (i = 1; i < TASKS; i++) {
-		r = ask(RDMA_PUT, s->ep, s->mapped, at(s, 1024), 1000);
+	memcpy(s->far.mem, &next, 8);
+	for (uint32_t i = 1; i < TASKS; i++) {
+		r = ask(RDMA_PUT, s->ep, s->mapped, at(s, 1024), 1000, NULL);
 		switch (rnd_below(6)) {
-		case 0: r = ask(RDMA_TAG_RECV, 0, i, ~0ull, 100); break;
-		case 1: r = ask(RDMA_TAG_SEND, ep[rnd_below(2)], 1000 + i, 0, rnd_below(500)); break;
+		case 0: r = ask(RDMA_TAG_RECV, 0, i, ~0ull, 100, NULL); break;
+		case 1: r = ask(RDMA_TAG_SEND, ep[rnd_below(2)], 1000 + i, 0, rnd_below(500), NULL); break;
 		case 2: r.op = RDMA_GET; break;
 		case 3:
 			if (id == RDMO_ID) {
-				r = ask(RDMO_APPEND, s->ep, s->mapped, at(s, 0), 8);
+				r = ask(RDMO_APPEND, s->ep, s->mapped, at(s, 0), 8, NULL);
 				r.a = s->mapped;
 			}
 			break;
-		case 4: r = ask(RDMA_ADD, s->ep, s->mapped, at(s, 16), 0); break;
+		case 4: r = ask(RDMA_ADD, s->ep, s->mapped, at(s, 16), 0, NULL); break;
 		}
-		give(s, i, id, r, NULL);
+		give(s, i, id, r);
 	}
 }
 
 /* Connections end at any moment of what is under way: by the worker, or since their host or the memory's other side has gone */
-static void mid_operation(void **state)
+TEST_WITH(mid_operation, start, stop)
 {
 	const char *env = getenv("TASK_ENDS");
 	uint32_t rounds = env && *env ? (uint32_t)atoi(env) : 60, round, i;
-	double end;
 
-	(void)state;
 	for (round = 0; round < rounds; round++) {
 		uint64_t id = round & 1 ? RDMO_ID : RDMA_ID;
 		uint32_t qps = gone_qp, mrs = gone_mr, hold = rnd_below(3);
@@ -322,14 +189,14 @@ static void mid_operation(void **state)
 		for (i = rnd_below(6); i--;)
 			worker();
 		if (rnd_below(3) == 0)
-			must(inlay_task_link_break(&s->link));
+			must(inlay_task_link_break(&s->far.link));
 		if (rnd_below(3) == 0)
 			must(inlay_task_link_break(&s->line.host.link));
 		for (i = rnd_below(4); i--;)
 			worker();
 		hold_qp = hold;
 		hold_mr = rnd_below(3);
-		for (end = now() + DEADLINE; inlay_task_conn_destroy(&s->line.conn); worker())
+		for (double end = now() + DEADLINE; inlay_task_conn_destroy(&s->line.conn); worker())
 			if (now() > end)
 				fail_msg("a connection has not ended");
 		/* Its memory is nobody's any more: all of it is written */
@@ -345,26 +212,25 @@ static void mid_operation(void **state)
 		assert_int_equal(gone_qp - qps, 4);
 		assert_int_equal(gone_mr - mrs, 4);
 		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
-		memory_free(s);
+		far_free(&s->far);
 		host_free(s);
 	}
 }
 
 /* A queue pair that cannot be destroyed at once keeps its commands, and the connection, until it is; and a region its memory */
-static void busy_ends(void **state)
+TEST_WITH(busy_ends, start, stop)
 {
 	struct side *s = side_make(RDMA_ID, 4096);
 	uint32_t i, qps = gone_qp, mrs = gone_mr;
 	uint64_t other;
 	uint8_t address[INLAY_TASK_ADDRESS];
 
-	(void)state;
 	/* Closed by its host: the handle goes at once, the rest when it can */
 	other = endpoint(s, RDMA_ID, address);
 	hold_qp = 2;
 	hold_mr = 1;
-	must(call(s, RDMA_ID, ask(RDMA_CLOSE, other, 0, 0, 0), NULL));
-	assert_int_equal(call(s, RDMA_ID, ask(RDMA_CLOSE, other, 0, 0, 0), NULL), -EBADF);
+	must(call(s, RDMA_ID, ask(RDMA_CLOSE, other, 0, 0, 0, NULL)));
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_CLOSE, other, 0, 0, 0, NULL)), -EBADF);
 	for (i = 0; i < 10; i++)
 		worker();
 	assert_int_equal(hold_qp + hold_mr, 0);
@@ -373,7 +239,7 @@ static void busy_ends(void **state)
 	assert_int_equal(gone_mr - mrs, 1);
 	/* With the connection. Nothing is stepped in between: the device still has the gets */
 	for (i = 1; i < 5; i++)
-		give(s, i, RDMA_ID, ask(RDMA_GET, s->ep, s->mapped, at(s, 0), 2000), NULL);
+		give(s, i, RDMA_ID, ask(RDMA_GET, s->ep, s->mapped, at(s, 0), 2000, NULL));
 	worker();
 	hold_qp = 3;
 	assert_int_equal(inlay_task_conn_destroy(&s->line.conn), -EBUSY);
@@ -389,46 +255,44 @@ static void busy_ends(void **state)
 }
 
 /* The end of a map is answered behind all that still uses its key */
-static void map_ends(void **state)
+TEST_WITH(map_ends, start, stop)
 {
 	struct side *s = side_make(RDMA_ID, 4096);
 	uint32_t i;
 
-	(void)state;
 	for (i = 1; i < 9; i++)
-		give(s, i, RDMA_ID, ask(RDMA_PUT, s->ep, s->mapped, at(s, i), 1), NULL);
-	give(s, i, RDMA_ID, ask(RDMA_UNMAP, 0, s->mapped, 0, 0), NULL);
+		give(s, i, RDMA_ID, ask(RDMA_PUT, s->ep, s->mapped, at(s, i), 1, NULL));
+	give(s, i, RDMA_ID, ask(RDMA_UNMAP, 0, s->mapped, 0, 0, NULL));
 	must(until_done(s, s->t[i]));
 	while (i-- > 1)
 		must(inlay_task_status(s->t[i]));
-	assert_int_equal(call(s, RDMA_ID, ask(RDMA_PUT, s->ep, s->mapped, at(s, 0), 1), NULL), -EBADF);
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_PUT, s->ep, s->mapped, at(s, 0), 1, NULL)), -EBADF);
 	side_free(s);
 }
 
 /* An append whose map ends between its halves: rdmo looks it up again, and so UNMAP waits for it */
-static void append_ends(void **state)
+TEST_WITH(append_ends, start, stop)
 {
 	struct side *s = side_make(RDMO_ID, 4096);
 	uint64_t next = at(s, 64), pointer = map_of(s, RDMO_ID);
-	struct rdma_request r = ask(RDMO_APPEND, s->ep, s->mapped, at(s, 0), 8);
 	uint8_t data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+	struct rdma_request r = ask(RDMO_APPEND, s->ep, s->mapped, at(s, 0), 8, data);
 
-	(void)state;
-	memcpy(s->mem, &next, 8);
+	memcpy(s->far.mem, &next, 8);
 	r.a = pointer;
-	give(s, 1, RDMO_ID, r, data);
-	give(s, 2, RDMO_ID, ask(RDMA_UNMAP, 0, s->mapped, 0, 0), NULL);
+	give(s, 1, RDMO_ID, r);
+	give(s, 2, RDMO_ID, ask(RDMA_UNMAP, 0, s->mapped, 0, 0, NULL));
 	must(until_done(s, s->t[2]));
 	must(inlay_task_status(s->t[1]));
-	assert_memory_equal(s->mem + 64, data, 8);
-	assert_int_equal(call(s, RDMO_ID, r, data), -EBADF);
+	assert_memory_equal(s->far.mem + 64, data, 8);
+	assert_int_equal(call(s, RDMO_ID, r), -EBADF);
 	side_free(s);
 }
 
 /* ---- hostile peers and hosts ---- */
 
 /* Messages by other operations than sends, and sends that are no messages with tags: each gives its receive back, none is delivered */
-static void odd_messages(void **state)
+TEST_WITH(odd_messages, start, stop)
 {
 	struct side *s = side_make(RDMA_ID, 4096);
 	const struct mlx5_cqe64 *cqe;
@@ -436,31 +300,28 @@ static void odd_messages(void **state)
 	struct rdma_request r;
 	struct ibv_sge sge;
 	struct ibv_mr *mr;
-	uint32_t i;
 
-	(void)state;
-	mr = ibv_reg_mr(dev.pd, s->mem, MEM, IBV_ACCESS_LOCAL_WRITE);
-	assert_non_null(mr);
-	t = give(s, 1, RDMA_ID, ask(RDMA_TAG_RECV, 0, 0, 0, 100), NULL);
-	for (i = 0; i < 3 * RDMA_RECEIVES; i++) {
+	mr = made(ibv_reg_mr(dev.pd, s->far.mem, MEM, IBV_ACCESS_LOCAL_WRITE));
+	t = give(s, 1, RDMA_ID, ask(RDMA_TAG_RECV, 0, 0, 0, 100, NULL));
+	for (uint32_t i = 0; i < 3 * RDMA_RECEIVES; i++) {
 		/* What would be right, but with an immediate value; of another operation; cut off, or not as long as it says */
-		r = ask(i % 5 == 1 ? RDMA_PUT : RDMA_TAG_SEND, 0, 0, 0, i % 5 == 2 ? 0xffffffffu : 4);
-		rdma_request_write(s->mem, &r);
-		sge.addr = (uintptr_t)s->mem;
+		r = ask(i % 5 == 1 ? RDMA_PUT : RDMA_TAG_SEND, 0, 0, 0, i % 5 == 2 ? 0xffffffffu : 4, NULL);
+		rdma_request_write(s->far.mem, &r);
+		sge.addr = (uintptr_t)s->far.mem;
 		sge.length = i % 5 == 3 ? RDMA_HEAD - 1 : RDMA_HEAD + (i % 5 == 4 ? 5 : 4);
 		sge.lkey = mr->lkey;
 		if (i % 5 == 0)
-			must(wr_post(&s->link.sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(&sge, 1), inlay_to_be32(i)), INLAY_SIGNALED));
+			must(wr_post(&s->far.link.sq, MLX5_OPCODE_SEND_IMM, wr_imm(wr_sge(&sge, 1), inlay_to_be32(i)), INLAY_SIGNALED));
 		else
-			must(inlay_post_send(&s->link.sq, &sge, 1, INLAY_SIGNALED));
-		inlay_sq_ring(&s->link.sq);
-		cqe = cqe_wait(&s->cq);
+			must(inlay_post_send(&s->far.link.sq, &sge, 1, INLAY_SIGNALED));
+		inlay_sq_ring(&s->far.link.sq);
+		cqe = cqe_wait(&s->far.cq);
 		assert_false(inlay_cqe_is_error(cqe));
-		assert_true(0 < inlay_sq_release(&s->link.sq, cqe));
-		inlay_cq_advance(&s->cq, 1);
+		assert_true(0 < inlay_sq_release(&s->far.link.sq, cqe));
+		inlay_cq_advance(&s->far.cq, 1);
 		worker();
 	}
-	for (i = 0; i < 20; i++)
+	for (uint32_t i = 0; i < 20; i++)
 		worker();
 	assert_int_equal(plugin(0)->eps[0]->strays, 3 * RDMA_RECEIVES);
 	assert_int_equal(inlay_task_status(t), -EINPROGRESS);
@@ -469,28 +330,26 @@ static void odd_messages(void **state)
 }
 
 /* What the other side says that it cannot take is not sent to it: it would cost the endpoint */
-static void long_messages(void **state)
+TEST_WITH(long_messages, start, stop)
 {
 	struct side *s = side_make(RDMA_ID, INLAY_TASK_MESSAGE_MIN);
 
-	(void)state;
-	assert_int_equal(call(s, RDMA_ID, ask(RDMA_SEND, s->ep, 0, 0, INLAY_TASK_MESSAGE_MIN + 1), NULL), -EMSGSIZE);
-	assert_int_equal(call(s, RDMA_ID, ask(RDMA_TAG_SEND, s->ep, 0, 0, INLAY_TASK_MESSAGE_MIN - RDMA_HEAD + 1), NULL), -EMSGSIZE);
-	assert_int_equal(call(s, RDMA_ID, ask(RDMA_FLUSH, s->ep, 0, 0, 0), NULL), -EMSGSIZE);
-	must(call(s, RDMA_ID, ask(RDMA_PUT, s->ep, s->mapped, at(s, 0), 1000), NULL));
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_SEND, s->ep, 0, 0, INLAY_TASK_MESSAGE_MIN + 1, NULL)), -EMSGSIZE);
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_TAG_SEND, s->ep, 0, 0, INLAY_TASK_MESSAGE_MIN - RDMA_HEAD + 1, NULL)), -EMSGSIZE);
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_FLUSH, s->ep, 0, 0, 0, NULL)), -EMSGSIZE);
+	must(call(s, RDMA_ID, ask(RDMA_PUT, s->ep, s->mapped, at(s, 0), 1000, NULL)));
 	side_free(s);
 }
 
 /* On an endpoint that has failed, a command is answered when its own WQE's completion is there, and not before */
-static void failed_wait(void **state)
+TEST_WITH(failed_wait, start, stop)
 {
 	struct side *s = side_make(RDMA_ID, 4096);
 	uint32_t i, kept;
 
-	(void)state;
-	must(inlay_task_link_break(&s->link));
+	must(inlay_task_link_break(&s->far.link));
 	for (i = 1; i < 9; i++)
-		give(s, i, RDMA_ID, ask(RDMA_GET, s->ep, s->mapped, at(s, 0), 1000), NULL);
+		give(s, i, RDMA_ID, ask(RDMA_GET, s->ep, s->mapped, at(s, 0), 1000, NULL));
 	if (stepped()) {
 		softdev_execute(s->line.host.link.qp->qp_num, 8);
 		softdev_complete(desk->worker.cq.cqn, 8);
@@ -508,23 +367,12 @@ static void failed_wait(void **state)
 	assert_int_equal(until_done(s, s->t[1]), -EIO);
 	for (i = 2; i < 9; i++)
 		assert_int_equal(until_done(s, s->t[i]), -ECANCELED);
-	assert_int_equal(call(s, RDMA_ID, ask(RDMA_FLUSH, s->ep, 0, 0, 0), NULL), -EIO);
-	must(call(s, RDMA_ID, ask(RDMA_CLOSE, s->ep, 0, 0, 0), NULL));
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_FLUSH, s->ep, 0, 0, 0, NULL)), -EIO);
+	must(call(s, RDMA_ID, ask(RDMA_CLOSE, s->ep, 0, 0, 0, NULL)));
 	side_free(s);
 }
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(mid_operation, start, stop),
-		cmocka_unit_test_setup_teardown(busy_ends, start, stop),
-		cmocka_unit_test_setup_teardown(map_ends, start, stop),
-		cmocka_unit_test_setup_teardown(append_ends, start, stop),
-		cmocka_unit_test_setup_teardown(odd_messages, start, stop),
-		cmocka_unit_test_setup_teardown(long_messages, start, stop),
-		cmocka_unit_test_setup_teardown(failed_wait, start, stop),
-	};
-
-	return cmocka_run_group_tests_name("task_plugin_ends", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
-	       again_trapped();
+	return run_all(dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

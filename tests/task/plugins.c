@@ -4,30 +4,13 @@
  * device. Every operation, every refusal, endpoints that fail, connections that end with commands kept. examples/worker.c and its host are
  * tests/task/offload.t's.
  */
-#include "common.h"
-#include "../../examples/plugins/rdma.h"
-#include "../../examples/plugins/rdmo.h"
-#include "rig.h"
+#include "far.h"
 
 #define MEM (64u << 10)
-#define TASKS 24u
 
 struct side {
 	struct line line;
 	struct inlay_task *t[TASKS];
-};
-
-/* Memory, a queue pair that lets others into it, and a map of it */
-struct far {
-	struct inlay_task_link link;
-	struct ibv_cq *ibcq;
-	struct inlay_cq cq;
-	struct inlay_mmap map;
-	void *map_mem;
-	uint8_t *mem;
-	struct ibv_mr *mr;              /* of a receive's memory */
-	uint8_t blob[256];
-	size_t blob_len;
 };
 
 struct bench {
@@ -36,67 +19,18 @@ struct bench {
 	struct far far;
 };
 
-static const struct inlay_task_entry entries[] = {{RDMA_ID, &rdma_plugin, NULL}, {RDMO_ID, &rdmo_plugin, NULL}};
-
-static void far_make(struct far *f, uint32_t permissions)
-{
-	struct inlay_connect_attr path = inlay_task_host_default().path;
-	struct inlay_task_caps caps;
-
-	f->mem = (uint8_t *)pages(MEM);
-	f->map_mem = pages(inlay_mmap_size(1, 1));
-	must(inlay_mmap_create(&f->map, f->map_mem, inlay_mmap_size(1, 1), 1, 1));
-	must(inlay_mmap_add_dev(&f->map, dev.pd));
-	must(inlay_mmap_add(&f->map, inlay_source_host(f->mem, MEM)));
-	must(inlay_mmap_set_permissions(&f->map, INLAY_LOCAL_READ_WRITE | permissions));
-	must(inlay_mmap_start(&f->map));
-	f->blob_len = sizeof(f->blob);
-	must(inlay_mmap_export_rdma(&f->map, dev.pd, f->blob, &f->blob_len));
-	f->ibcq = ibv_create_cq(dev.pd->context, 64, NULL, NULL, 0);
-	assert_non_null(f->ibcq);
-	must(inlay_cq_from_cq(&f->cq, f->ibcq, NULL));
-	memset(&caps, 0, sizeof(caps));
-	caps.pd = dev.pd;
-	caps.ibcq = f->ibcq;
-	caps.cq = &f->cq;
-	caps.sends = 8;
-	f->link.self.role = INLAY_TASK_HOST;
-	f->link.self.message = 4096;
-	f->link.self.receives = 16;
-	caps.max_gather = 1;
-	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-	path.timeout = 8;
-	path.retry_count = 1;
-	must(inlay_task_link_create(&f->link, &caps, &path, NULL));
-}
-
-static void far_free(struct far *f)
-{
-	must(inlay_task_link_destroy(&f->link));
-	must(ibv_destroy_cq(f->ibcq));
-	must(inlay_mmap_destroy(&f->map));
-	free(f->map_mem);
-	free(f->mem);
-}
-
 static struct bench *bench_make(void)
 {
-	struct inlay_task_worker_params wp = inlay_task_worker_default();
 	struct inlay_task_host_params hp = inlay_task_host_default();
 	struct bench *b = (struct bench *)pages(sizeof(*b));
-	uint32_t i, k;
 
-	wp.connections = 2;
-	wp.path.timeout = 8;
-	wp.path.retry_count = 1;
-	wp.message = 2048;
-	b->desk = desk_make(&wp, entries, ARRAY(entries), 4);
-	for (i = 0; i < 2; i++) {
+	b->desk = plugins_desk();
+	for (uint32_t i = 0; i < 2; i++) {
 		line_make(&b->side[i].line, b->desk, &hp);
-		for (k = 0; k < TASKS; k++)
+		for (uint32_t k = 0; k < TASKS; k++)
 			must(inlay_task_alloc(&b->side[i].line.host, RDMA_ID, NULL, &b->side[i].t[k]));
 	}
-	far_make(&b->far, INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC);
+	far_make(&b->far, MEM, 4096, INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC);
 	return b;
 }
 
@@ -112,18 +46,17 @@ static void both(struct bench *b)
 static void bench_free(struct bench *b)
 {
 	double end = now() + DEADLINE;
-	uint32_t i, k;
 
-	for (i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 2; i++)
 		must(inlay_task_link_break(&b->side[i].line.host.link));
-	for (i = 0; i < 2; i++)
-		for (k = 0; k < b->side[i].line.host.num; k++)
+	for (uint32_t i = 0; i < 2; i++)
+		for (uint32_t k = 0; k < b->side[i].line.host.num; k++)
 			while (b->side[i].line.host.tasks[k].state > INLAY_TASK_IDLE) {
 				both(b);
 				if (now() > end)
 					fail_msg("a command has not ended");
 			}
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		struct side *s = &b->side[i];
 
 		assert_int_equal(s->line.host.strays, 0);
@@ -145,34 +78,6 @@ static int until_done(struct bench *b, const struct inlay_task *t)
 			fail_msg("a command was not answered");
 	}
 	return inlay_task_status(t);
-}
-
-/* Fills a task; returns where its data goes */
-static uint8_t *request(struct inlay_task *t, uint64_t plugin, const struct rdma_request *r)
-{
-	struct inlay_buf *buf = inlay_task_payload(t);
-	uint8_t *at = (uint8_t *)inlay_buf_head(buf);
-
-	must(inlay_task_set_plugin(t, plugin));
-	rdma_request_write(at, r);
-	must(inlay_buf_set_data(buf, at, RDMA_HEAD + (rdma_has_data(r->op) ? r->bytes : 0)));
-	if (r->data)
-		memcpy(at + RDMA_HEAD, r->data, r->bytes);
-	return at + RDMA_HEAD;
-}
-
-static struct rdma_request ask(uint32_t op, uint64_t ep, uint64_t map, uint64_t addr, uint32_t bytes, const void *data)
-{
-	struct rdma_request r;
-
-	memset(&r, 0, sizeof(r));
-	r.op = op;
-	r.ep = ep;
-	r.map = map;
-	r.addr = addr;
-	r.bytes = bytes;
-	r.data = (const uint8_t *)data;
-	return r;
 }
 
 static int call(struct bench *b, uint32_t side, uint64_t plugin, struct rdma_request r)
@@ -228,7 +133,7 @@ static uint64_t far_at(const struct far *f, size_t offset)
 /* ---- rdma ---- */
 
 /* Puts, gets and atomics anywhere, beside a model */
-static void puts_gets(void **state)
+TEST(puts_gets)
 {
 	struct bench *b = bench_make();
 	uint64_t ep = reach(b, 0, RDMA_ID, &b->far), map = map_of(b, 0, RDMA_ID, &b->far), was;
@@ -236,7 +141,6 @@ static void puts_gets(void **state)
 	struct rdma_request r;
 	uint32_t i, len, at;
 
-	(void)state;
 	for (i = 0; i < 150; i++) {
 		len = 1 + rnd_below(sizeof(data));
 		at = rnd_below(MEM - len);
@@ -268,7 +172,7 @@ static void puts_gets(void **state)
 }
 
 /* Many puts and a flush behind them: when it is answered, they are there */
-static void flush(void **state)
+TEST(flush)
 {
 	struct bench *b = bench_make();
 	uint64_t ep = reach(b, 0, RDMA_ID, &b->far), map = map_of(b, 0, RDMA_ID, &b->far);
@@ -276,7 +180,6 @@ static void flush(void **state)
 	struct rdma_request r;
 	uint32_t i, round;
 
-	(void)state;
 	for (round = 0; round < 5; round++) {
 		for (i = 0; i + 1 < TASKS; i++) {
 			r = ask(RDMA_PUT, ep, map, far_at(&b->far, i * 1024), 1000, NULL);
@@ -296,7 +199,7 @@ static void flush(void **state)
 }
 
 /* What is no request, and what names something that is not there, not the host's, or not to be done so */
-static void refusals(void **state)
+TEST(refusals)
 {
 	struct bench *b = bench_make();
 	uint64_t ep = reach(b, 0, RDMA_ID, &b->far), map = map_of(b, 0, RDMA_ID, &b->far), at = far_at(&b->far, 0), read_only;
@@ -304,13 +207,11 @@ static void refusals(void **state)
 	struct inlay_task *t = b->side[0].t[1];
 	struct inlay_buf *buf = inlay_task_payload(t);
 	struct rdma_request r;
-	struct far other;
-	uint32_t i;
+	struct far other = {};
 
-	(void)state;
 	r = ask(RDMA_PUT, ep, map, at, sizeof(data), data);
 	request(t, RDMA_ID, &r);
-	for (i = 0; i < RDMA_HEAD + sizeof(data); i += i < RDMA_HEAD ? 1 : 13) {
+	for (uint32_t i = 0; i < RDMA_HEAD + sizeof(data); i += i < RDMA_HEAD ? 1 : 13) {
 		must(inlay_buf_set_data(buf, inlay_buf_head(buf), i));
 		must(inlay_task_submit(t, INLAY_RING));
 		assert_int_equal(until_done(b, t), -EBADMSG);
@@ -348,8 +249,7 @@ static void refusals(void **state)
 	assert_true(all_bytes(b->far.mem, MEM, 0));
 
 	/* A map that may only be read */
-	memset(&other, 0, sizeof(other));
-	far_make(&other, INLAY_RDMA_READ);
+	far_make(&other, MEM, 4096, INLAY_RDMA_READ);
 	read_only = map_of(b, 0, RDMA_ID, &other);
 	assert_int_equal(call(b, 0, RDMA_ID, ask(RDMA_PUT, ep, read_only, far_at(&other, 0), 8, data)), -EPERM);
 	assert_int_equal(call(b, 0, RDMA_ID, ask(RDMA_ADD, ep, read_only, far_at(&other, 0), 0, NULL)), -EPERM);
@@ -366,7 +266,7 @@ static void refusals(void **state)
 	assert_int_equal(call(b, 0, RDMA_ID, ask(RDMA_PUT, read_only, map, at, 8, data)), -ENOTCONN);
 	address[4] ^= 1;
 	assert_true(call(b, 0, RDMA_ID, ask(RDMA_CONNECT, read_only, 0, 0, sizeof(address), address)) < 0);
-	for (i = 2; i < RDMA_EPS; i++)
+	for (uint32_t i = 2; i < RDMA_EPS; i++)
 		endpoint(b, 0, RDMA_ID, address);
 	assert_int_equal(call(b, 0, RDMA_ID, ask(RDMA_EP, 0, 0, 0, 0, NULL)), -ENOSPC);
 	must(call(b, 0, RDMA_ID, ask(RDMA_CLOSE, read_only, 0, 0, 0, NULL)));
@@ -378,7 +278,7 @@ static void refusals(void **state)
 }
 
 /* A plain message to who is no endpoint */
-static void sends(void **state)
+TEST(sends)
 {
 	struct bench *b = bench_make();
 	uint64_t ep = reach(b, 0, RDMA_ID, &b->far);
@@ -386,13 +286,9 @@ static void sends(void **state)
 	struct ibv_sge sge;
 	struct ibv_mr *mr;
 	uint8_t data[500];
-	uint32_t i;
-	double end;
 
-	(void)state;
-	mr = ibv_reg_mr(dev.pd, b->far.mem, MEM, IBV_ACCESS_LOCAL_WRITE);
-	assert_non_null(mr);
-	for (i = 0; i < 20; i++) {
+	mr = made(ibv_reg_mr(dev.pd, b->far.mem, MEM, IBV_ACCESS_LOCAL_WRITE));
+	for (uint32_t i = 0; i < 20; i++) {
 		sge.addr = (uintptr_t)b->far.mem;
 		sge.length = sizeof(data);
 		sge.lkey = mr->lkey;
@@ -400,7 +296,7 @@ static void sends(void **state)
 		inlay_rq_ring(&b->far.link.rq);
 		fill(data, sizeof(data), i);
 		must(call(b, 0, RDMA_ID, ask(RDMA_SEND, ep, 0, 0, i * 25, data)));
-		for (end = now() + DEADLINE; !(cqe = inlay_cq_peek(&b->far.cq)) && now() < end;)
+		for (double end = now() + DEADLINE; !(cqe = inlay_cq_peek(&b->far.cq)) && now() < end;)
 			step();
 		assert_non_null(cqe);
 		assert_false(inlay_cqe_is_error(cqe));
@@ -417,11 +313,10 @@ static void sends(void **state)
 static void pair_up(struct bench *b, uint64_t *ep)
 {
 	uint8_t address[2][INLAY_TASK_ADDRESS];
-	uint32_t i;
 
-	for (i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 2; i++)
 		ep[i] = endpoint(b, i, RDMA_ID, address[i]);
-	for (i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 2; i++)
 		must(call(b, i, RDMA_ID, ask(RDMA_CONNECT, ep[i], 0, 0, INLAY_TASK_ADDRESS, address[!i])));
 }
 
@@ -453,26 +348,23 @@ static void tag_check(struct bench *b, const struct inlay_task *t, uint64_t tag,
 }
 
 /* From one host's endpoint to the other's: receives first, messages first, masks, order, messages that are too long */
-static void tags(void **state)
+TEST(tags)
 {
 	struct bench *b = bench_make();
 	struct inlay_task **t = b->side[1].t;
 	uint64_t ep[2];
-	uint32_t i;
-	double end;
 
-	(void)state;
 	pair_up(b, ep);
-	for (i = 0; i < 8; i++)
+	for (uint32_t i = 0; i < 8; i++)
 		tag_recv(t[1 + i], 100 + i, INLAY_MATCH_EXACT, 1900);
-	for (i = 8; i--;)
+	for (uint32_t i = 8; i--;)
 		tag_send(b, ep[0], 100 + i, i * 200, i);
-	for (i = 0; i < 8; i++)
+	for (uint32_t i = 0; i < 8; i++)
 		tag_check(b, t[1 + i], 100 + i, i * 200, i);
 	/* Unexpected, as many as there are receives; then taken in order by receives that take any of them */
-	for (i = 0; i < RDMA_RECEIVES; i++)
+	for (uint32_t i = 0; i < RDMA_RECEIVES; i++)
 		tag_send(b, ep[0], 0x500 + i % 4, 10 + i, i);
-	for (i = 0; i < RDMA_RECEIVES; i++) {
+	for (uint32_t i = 0; i < RDMA_RECEIVES; i++) {
 		tag_recv(t[1], 0x500, ~0xffull, 1900);
 		tag_check(b, t[1], 0x500 + i % 4, 10 + i, i);
 	}
@@ -494,7 +386,7 @@ static void tags(void **state)
 	tag_send(b, ep[0], 9, 100, 4);
 	tag_check(b, t[3], 9, 100, 4);
 	/* Plain messages are none with tags: they are dropped, and give their receive back */
-	for (i = 0; i < 2 * RDMA_RECEIVES; i++)
+	for (uint32_t i = 0; i < 2 * RDMA_RECEIVES; i++)
 		must(call(b, 0, RDMA_ID, ask(RDMA_SEND, ep[0], 0, 0, i, b->far.mem)));
 	tag_recv(t[3], 10, INLAY_MATCH_EXACT, 100);
 	tag_send(b, ep[0], 10, 100, 5);
@@ -503,7 +395,7 @@ static void tags(void **state)
 	tag_send(b, ep[0], 11, 100, 6);
 	must(call(b, 1, RDMA_ID, ask(RDMA_CLOSE, ep[1], 0, 0, 0, NULL)));
 	tag_recv(t[3], 11, INLAY_MATCH_EXACT, 100);
-	for (end = now() + DEADLINE; !b->side[1].line.conn.kept && now() < end;)
+	for (double end = now() + DEADLINE; !b->side[1].line.conn.kept && now() < end;)
 		both(b);
 	assert_int_equal(b->side[1].line.conn.kept, 1);
 	assert_int_equal(inlay_task_status(t[3]), -EINPROGRESS);
@@ -511,7 +403,7 @@ static void tags(void **state)
 }
 
 /* The other side breaks: the first command is told so, those behind it are cancelled, later ones refused; others go on */
-static void broken(void **state)
+TEST(broken)
 {
 	struct bench *b = bench_make();
 	uint64_t ep = reach(b, 0, RDMA_ID, &b->far), map = map_of(b, 0, RDMA_ID, &b->far), good;
@@ -519,22 +411,20 @@ static void broken(void **state)
 	uint8_t data[8] = {9};
 	struct rdma_request r;
 	struct far other;
-	uint32_t i;
 
-	(void)state;
 	memset(&other, 0, sizeof(other));
-	far_make(&other, INLAY_RDMA_READ | INLAY_RDMA_WRITE);
+	far_make(&other, MEM, 4096, INLAY_RDMA_READ | INLAY_RDMA_WRITE);
 	good = reach(b, 0, RDMA_ID, &other);
 	must(call(b, 0, RDMA_ID, ask(RDMA_PUT, ep, map, far_at(&b->far, 0), 8, data)));
 	must(inlay_task_link_break(&b->far.link));
-	for (i = 1; i < 6; i++) {
+	for (uint32_t i = 1; i < 6; i++) {
 		r = ask(RDMA_PUT, ep, map, far_at(&b->far, 8), 8, data);
 		request(t[i], RDMA_ID, &r);
 		must(inlay_task_submit(t[i], 0));
 	}
 	inlay_sq_ring(&b->side[0].line.host.link.sq);
 	assert_int_equal(until_done(b, t[1]), -EIO);
-	for (i = 2; i < 6; i++)
+	for (uint32_t i = 2; i < 6; i++)
 		assert_int_equal(until_done(b, t[i]), -ECANCELED);
 	assert_int_equal(call(b, 0, RDMA_ID, ask(RDMA_PUT, ep, map, far_at(&b->far, 0), 8, data)), -ENOTCONN);
 	assert_int_equal(call(b, 0, RDMA_ID, ask(RDMA_FLUSH, ep, 0, 0, 0, NULL)), -EIO);
@@ -547,7 +437,7 @@ static void broken(void **state)
 }
 
 /* A host goes while its puts are under way and its receives wait: the worker is left with nothing */
-static void ends(void **state)
+TEST(ends)
 {
 	struct bench *b = bench_make();
 	uint64_t ep = reach(b, 0, RDMA_ID, &b->far), map = map_of(b, 0, RDMA_ID, &b->far);
@@ -555,7 +445,6 @@ static void ends(void **state)
 	struct rdma_request r;
 	uint32_t i;
 
-	(void)state;
 	for (i = 1; i < 6; i++)
 		tag_recv(t[i], i, 0xff, 100);
 	for (; i < TASKS; i++) {
@@ -574,19 +463,17 @@ static void ends(void **state)
 /* ---- rdmo ---- */
 
 /* Two hosts append to one log, through an endpoint each, until it is full */
-static void appends(void **state)
+TEST(appends)
 {
 	struct bench *b = bench_make();
 	uint64_t ep[2], map[2], pointer = far_at(&b->far, 0), next = far_at(&b->far, 64), where;
 	struct rdma_request r;
-	struct far other;
+	struct far other = {};
 	uint8_t data[300];
 	uint32_t i, len, full = 0;
 	int err;
 
-	(void)state;
-	memset(&other, 0, sizeof(other));
-	far_make(&other, INLAY_RDMA_READ);
+	far_make(&other, MEM, 4096, INLAY_RDMA_READ);
 	memcpy(b->far.mem, &next, 8);
 	ep[0] = reach(b, 0, RDMO_ID, &b->far);
 	ep[1] = reach(b, 1, RDMO_ID, &other);
@@ -617,7 +504,7 @@ static void appends(void **state)
 }
 
 /* Many appends at a time, with a flush behind them */
-static void append_flush(void **state)
+TEST(append_flush)
 {
 	struct bench *b = bench_make();
 	uint64_t ep = reach(b, 0, RDMO_ID, &b->far), map = map_of(b, 0, RDMO_ID, &b->far), next = far_at(&b->far, 64);
@@ -625,7 +512,6 @@ static void append_flush(void **state)
 	struct rdma_request r;
 	uint32_t i, round;
 
-	(void)state;
 	memcpy(b->far.mem, &next, 8);
 	for (round = 0; round < 3; round++) {
 		for (i = 0; i + 1 < TASKS; i++) {
@@ -658,7 +544,7 @@ static uint32_t pieces(uint8_t *data, const struct far *f, uint32_t num, uint32_
 	return at;
 }
 
-static void scatters(void **state)
+TEST(scatters)
 {
 	struct bench *b = bench_make();
 	uint64_t ep = reach(b, 0, RDMO_ID, &b->far), map = map_of(b, 0, RDMO_ID, &b->far);
@@ -666,7 +552,6 @@ static void scatters(void **state)
 	uint8_t data[1900];
 	uint32_t i, num, len;
 
-	(void)state;
 	for (num = 1; num <= RDMO_PIECES; num++) {
 		memset(b->far.mem, 0, MEM);
 		len = pieces(data, &b->far, num, num);
@@ -722,19 +607,5 @@ static void scatters(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(puts_gets),
-		cmocka_unit_test(flush),
-		cmocka_unit_test(refusals),
-		cmocka_unit_test(sends),
-		cmocka_unit_test(tags),
-		cmocka_unit_test(broken),
-		cmocka_unit_test(ends),
-		cmocka_unit_test(appends),
-		cmocka_unit_test(append_flush),
-		cmocka_unit_test(scatters),
-	};
-
-	return cmocka_run_group_tests_name("task_plugins", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
-	       again_trapped();
+	return run_all(dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

@@ -30,9 +30,8 @@ static void (*seen)(const struct inlay_task_cmd *cmd); /* what each handler call
 
 /* ---- plugins ---- */
 
-static int echo(void *plugin, struct inlay_task_cmd *cmd)
+static int echo(UNUSED void *plugin, struct inlay_task_cmd *cmd)
 {
-	(void)plugin;
 	if (seen)
 		seen(cmd);
 	if (cmd->payload_len > cmd->response_max)
@@ -42,9 +41,8 @@ static int echo(void *plugin, struct inlay_task_cmd *cmd)
 	return 0;
 }
 
-static int keep(void *plugin, struct inlay_task_cmd *cmd)
+static int keep(UNUSED void *plugin, struct inlay_task_cmd *cmd)
 {
-	(void)plugin;
 	if (seen)
 		seen(cmd);
 	assert_true(num_kept < ARRAY(kept));
@@ -52,9 +50,8 @@ static int keep(void *plugin, struct inlay_task_cmd *cmd)
 	return INLAY_TASK_LATER;
 }
 
-static int back(void *plugin, struct inlay_task_cmd *cmd)
+static int back(UNUSED void *plugin, struct inlay_task_cmd *cmd)
 {
-	(void)plugin;
 	if (seen)
 		seen(cmd);
 	assert_non_null(cmd->pulled);
@@ -71,10 +68,8 @@ static const struct inlay_task_entry usual_plugins[] = {
 
 /* ---- the scene ---- */
 
-UNUSED static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+UNUSED static void done(struct inlay_task *task, UNUSED uint64_t user_data, UNUSED uint64_t host_user_data)
 {
-	(void)user_data;
-	(void)host_user_data;
 	assert_int_not_equal(inlay_task_status(task), -EINPROGRESS);
 	completed++;
 }
@@ -92,12 +87,10 @@ UNUSED static void plain(void)
 /* elements: of the worker's pools. Hosts' user_data is the number of their line. */
 UNUSED static void scene_make(uint32_t num_lines, uint32_t elements, const struct inlay_task_entry *plugins, uint32_t num_plugins)
 {
-	uint32_t i;
-
 	wp.connections = num_lines;
 	num_kept = completed = 0;
 	desk = desk_make(&wp, plugins, num_plugins, elements);
-	for (i = 0; i < num_lines; i++) {
+	for (uint32_t i = 0; i < num_lines; i++) {
 		lines[i] = (struct line *)pages(sizeof(*lines[i]));
 		hp.user_data = i;
 		line_make(lines[i], desk, &hp);
@@ -114,9 +107,7 @@ UNUSED static void scene_make(uint32_t num_lines, uint32_t elements, const struc
 /* Hosts and connections that are destroyed already are so twice */
 static void scene_free(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < LINES; i++)
+	for (uint32_t i = 0; i < LINES; i++)
 		if (lines[i]) {
 			line_free(lines[i]);
 			free(lines[i]);
@@ -138,10 +129,8 @@ UNUSED static void usual_scene(uint32_t num_lines, uint32_t elements)
 
 static void hosts_turn(void)
 {
-	uint32_t i;
-
 	step();
-	for (i = 0; i < LINES && lines[i]; i++)
+	for (uint32_t i = 0; i < LINES && lines[i]; i++)
 		inlay_task_host_progress(&lines[i]->host, 16);
 }
 

@@ -68,13 +68,12 @@ static void bring_to(struct inlay_sq *sq, uint32_t to, struct inlay_task *driver
 }
 
 /* Of all ways to send, and to end, while the counters of both sides come round */
-static void counters_wrap(void **state)
+TEST(counters_wrap)
 {
 	static const uint32_t points[] = {0x80000000u - 0x100, 0u - 0x100};
 	struct inlay_task *t[TASKS];
 	uint32_t p, i, round, seed = 0;
 
-	(void)state;
 	plain();
 	usual_scene(1, 4);
 	for (i = 0; i < TASKS; i++)
@@ -132,12 +131,11 @@ static void counters_wrap(void **state)
 }
 
 /* No two generations of a task that are near each other differ by one bit, also where they wrap */
-static void generations_far_apart(void **state)
+TEST(generations_far_apart)
 {
 	uint32_t last[64], n, i;
 	struct inlay_task *t;
 
-	(void)state;
 	plain();
 	usual_scene(1, 4);
 	t = task(ECHO);
@@ -157,17 +155,15 @@ static void generations_far_apart(void **state)
 }
 
 /* Before the command is sent at all: the caller's memory is not given back before the device has done with it */
-static void answer_before_the_send_is_done(void **state)
+TEST(answer_before_the_send_is_done)
 {
 	struct inlay_inventory *near = NULL;
 	struct inlay_buf *piece = NULL;
 	struct inlay_task *t;
-	uint32_t way;
 
-	(void)state;
 	if (!stepped())
 		return; /* who is first cannot be chosen */
-	for (way = 0; way < 4; way++) {
+	for (uint32_t way = 0; way < 4; way++) {
 		plain();
 		usual_scene(1, 4);
 		t = task(ECHO);
@@ -213,16 +209,14 @@ static void answer_before_the_send_is_done(void **state)
 }
 
 /* To a command that the device was not even shown: it is answered, and what the worker says of it later is nobody's */
-static void answer_before_the_doorbell(void **state)
+TEST(answer_before_the_doorbell)
 {
 	struct inlay_task *t;
-	uint32_t way;
 
-	(void)state;
 	plain();
 	usual_scene(1, 4);
 	t = task(ECHO);
-	for (way = 0; way < 4; way++) {
+	for (uint32_t way = 0; way < 4; way++) {
 		payload(t, way % 2 ? 2000 : 20, way);
 		must(inlay_task_submit(t, 0));
 		forge(t);
@@ -243,9 +237,8 @@ static uint8_t *watched_page;
 static volatile uint16_t *watched_record;
 static volatile uint32_t watched_stores, watched_value;
 
-static void watch_store(int sig)
+static void watch_store(UNUSED int sig)
 {
-	(void)sig;
 	watched_value = *watched_record;
 	watched_stores = watched_stores + 1;
 	if (mprotect(watched_page, 4096, PROT_READ | PROT_WRITE))
@@ -253,14 +246,12 @@ static void watch_store(int sig)
 }
 
 /* An answer is the credit for one more command: when the register is told of it, the receive for that command is in the record already */
-static void receive_before_the_answer(void **state)
+TEST(receive_before_the_answer)
 {
-	struct sigaction act, old;
+	struct sigaction act = {}, old;
 	struct inlay_rq *rq;
 	struct inlay_task *t;
-	uint32_t len;
 
-	(void)state;
 	if (!stepped())
 		return;
 	plain();
@@ -268,11 +259,10 @@ static void receive_before_the_answer(void **state)
 	rq = &line->conn.link.rq;
 	watched_page = (uint8_t *)((uintptr_t)line->conn.link.sq.uar->reg & ~(uintptr_t)4095);
 	watched_record = rq->dbrec;
-	memset(&act, 0, sizeof(act));
 	act.sa_handler = watch_store;
 	must(sigaction(SIGSEGV, &act, &old));
 	/* Inline of one WQEBB, of more, gathered */
-	for (len = 4; len < 4000; len *= 31) {
+	for (uint32_t len = 4; len < 4000; len *= 31) {
 		t = task(ECHO);
 		payload(t, len, len);
 		must(inlay_task_submit(t, INLAY_RING));
@@ -293,14 +283,5 @@ static void receive_before_the_answer(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counters_wrap),
-		cmocka_unit_test(generations_far_apart),
-		cmocka_unit_test(answer_before_the_send_is_done),
-		cmocka_unit_test(answer_before_the_doorbell),
-		cmocka_unit_test(receive_before_the_answer),
-	};
-
-	return cmocka_run_group_tests_name("task_sequence", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
-	       again_trapped();
+	return run_all(dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

@@ -14,25 +14,20 @@ static int back_or_echo(void *plugin, struct inlay_task_cmd *cmd)
 	return cmd->pulled ? back(plugin, cmd) : echo(plugin, cmd);
 }
 
-static int open_it(void *argument, struct inlay_task_worker *worker, void **plugin)
+static int open_it(void *argument, UNUSED struct inlay_task_worker *worker, void **plugin)
 {
-	(void)worker;
 	opened++;
 	*plugin = argument;
 	return 0;
 }
 
-static void close_it(void *plugin)
+static void close_it(UNUSED void *plugin)
 {
-	(void)plugin;
 	closed++;
 }
 
-static void connection(void *plugin, struct inlay_task_conn *conn, void **state, int up)
+static void connection(UNUSED void *plugin, UNUSED struct inlay_task_conn *conn, UNUSED void **state, int up)
 {
-	(void)plugin;
-	(void)conn;
-	(void)state;
 	ups += up != 0;
 	downs += up == 0;
 }
@@ -68,12 +63,11 @@ static void end_all(void)
 /* ---- what is sent and what comes back ---- */
 
 /* Every length that a message can have, inline and gathered */
-static void lengths(void **state)
+TEST(lengths)
 {
 	struct inlay_task *t = NULL, *more[64];
 	uint32_t len, n;
 
-	(void)state;
 	params();
 	begin();
 	completed = 0;
@@ -105,13 +99,12 @@ static void lengths(void **state)
 }
 
 /* A list of the caller's, gathered; by a key; a response into the caller's buffer, copied and written */
-static void by_key(void **state)
+TEST(by_key)
 {
 	struct inlay_buf *from = NULL, *to = NULL, *piece = NULL;
 	struct inlay_task *t = NULL;
 	uint32_t i, len, n;
 
-	(void)state;
 	params();
 	begin();
 	must(inlay_task_alloc(&line->host, ECHO, NULL, &t));
@@ -188,7 +181,7 @@ static void by_key(void **state)
 }
 
 /* A command by keys, with one bit of its head or keys flipped: answered, and by whom */
-static void flipped_bits(void **state)
+TEST(flipped_bits)
 {
 	static const struct {
 		uint32_t from, to;
@@ -203,7 +196,6 @@ static void flipped_bits(void **state)
 	struct inlay_task *t;
 	uint32_t i, bit, at;
 
-	(void)state;
 	plain();
 	usual_scene(1, 2);
 	t = task(BACK);
@@ -232,7 +224,7 @@ static void fill_ring(struct inlay_sq *sq, uint32_t room)
 }
 
 /* Submits that find the ring full are tried again; windows are closed when there is room */
-static void no_room(void **state)
+TEST(no_room)
 {
 	static const struct {
 		uint32_t len, room;
@@ -240,14 +232,12 @@ static void no_room(void **state)
 	} rows[] = {{8, 0, false}, {2000, 0, false}, {500, 1, true}, {LARGE, 7, true}};
 	struct inlay_task *t;
 	struct inlay_sq *sq;
-	uint32_t i;
 
-	(void)state;
 	plain();
 	usual_scene(1, 4);
 	sq = &line->host.link.sq;
 	t = task(ECHO);
-	for (i = 0; i < ARRAY(rows); i++) {
+	for (uint32_t i = 0; i < ARRAY(rows); i++) {
 		if (rows[i].lent) {
 			fill(outside.at, rows[i].len, i);
 			must(inlay_buf_set_data(out, outside.at, rows[i].len));
@@ -283,13 +273,12 @@ static void no_room(void **state)
 }
 
 /* What fits neither a message nor a key, and memory that no window may be bound to */
-static void never_fits(void **state)
+TEST(never_fits)
 {
 	struct inlay_buf *list = NULL, *piece = NULL;
 	struct inlay_task *t;
 	uint32_t i, rkey;
 
-	(void)state;
 	plain();
 	usual_scene(1, 4);
 	t = task(ECHO);
@@ -324,15 +313,13 @@ static void never_fits(void **state)
 }
 
 /* Sleeping on descriptors */
-static void events(void **state)
+TEST(events)
 {
-	struct pollfd fd[2];
+	struct pollfd fd[2] = {};
 	struct inlay_task *t = NULL;
 	struct ibv_cq *cq;
 	void *context;
-	uint32_t i, k;
 
-	(void)state;
 	params();
 	if (stepped())
 		return;
@@ -341,11 +328,10 @@ static void events(void **state)
 	assert_true(hp.channel && wp.channel);
 	begin();
 	must(inlay_task_alloc(&line->host, ECHO, done, &t));
-	memset(fd, 0, sizeof(fd));
 	fd[0].fd = hp.channel->fd;
 	fd[1].fd = wp.channel->fd;
 	fd[0].events = fd[1].events = POLLIN;
-	for (i = 0; i < 20; i++) {
+	for (uint32_t i = 0; i < 20; i++) {
 		payload(t, i, i);
 		must(inlay_task_submit(t, INLAY_RING));
 		while (inlay_task_status(t) == -EINPROGRESS) {
@@ -359,7 +345,7 @@ static void events(void **state)
 			if (inlay_cq_peek(&line->host.cq) || inlay_cq_peek(&desk->worker.cq))
 				continue;
 			assert_true(poll(fd, 2, (int)(1000 * DEADLINE)) > 0);
-			for (k = 0; k < 2; k++)
+			for (uint32_t k = 0; k < 2; k++)
 				if (fd[k].revents) {
 					must(ibv_get_cq_event(k ? wp.channel : hp.channel, &cq, &context));
 					inlay_cq_event(k ? &desk->worker.cq : &line->host.cq);
@@ -408,13 +394,11 @@ static uint32_t one_completion(struct inlay_cq *cq, void (*progress)(void))
 }
 
 /* The device may overwrite a completion as soon as the record says that it is free */
-static void freed_completions(void **state)
+TEST(freed_completions)
 {
 	uint32_t len, commands = 0, answers = 0;
 	struct inlay_task *t;
-	double end;
 
-	(void)state;
 	interleave_possible();
 	plain();
 	usual_scene(1, 4);
@@ -423,7 +407,7 @@ static void freed_completions(void **state)
 	for (len = 0; len < 200; len += 11) {
 		payload(t, len, len);
 		must(inlay_task_submit(t, INLAY_RING));
-		for (end = now() + DEADLINE; inlay_task_status(t) == -EINPROGRESS;) {
+		for (double end = now() + DEADLINE; inlay_task_status(t) == -EINPROGRESS;) {
 			assert_true(now() < end);
 			step();
 			commands += one_completion(&desk->worker.cq, one_of_the_worker);
@@ -440,15 +424,5 @@ static void freed_completions(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lengths),
-		cmocka_unit_test(by_key),
-		cmocka_unit_test(flipped_bits),
-		cmocka_unit_test(no_room),
-		cmocka_unit_test(never_fits),
-		cmocka_unit_test(events),
-		cmocka_unit_test(freed_completions),
-	};
-
-	return cmocka_run_group_tests_name("task", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
+	return run_all(dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

@@ -5,7 +5,7 @@
  * are sent from. And queue pairs and regions that cannot be destroyed at once. Most of it takes a stepped device.
  */
 #include "scene.h"
-#include <dlfcn.h>
+#include "holds.h"
 
 #define ELEMENTS 4u     /* of each of the worker's pools */
 
@@ -18,50 +18,10 @@ static struct {
 	int status;
 } ends[TASKS];
 
-/* ---- a device that does not let go: so many calls fail ---- */
-
-static uint32_t hold_qp, hold_mr, hold_cq;
-
-static void *real(const char *name)
-{
-	void *fn = dlvsym(RTLD_NEXT, name, "IBVERBS_1.1");
-
-	assert_non_null(fn);
-	return fn;
-}
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-#define HOLDS(call, type, hold)              \
-	int call(struct type *object)        \
-	{                                    \
-		int (*fn)(struct type *);    \
-		void *at = real(#call);      \
-                                             \
-		if (hold) {                  \
-			hold--;              \
-			return EBUSY;        \
-		}                            \
-		memcpy(&fn, &at, sizeof(fn)); \
-		return fn(object);           \
-	}
-
-HOLDS(ibv_destroy_qp, ibv_qp, hold_qp)
-HOLDS(ibv_destroy_cq, ibv_cq, hold_cq)
-HOLDS(ibv_dereg_mr, ibv_mr, hold_mr)
-
-#ifdef __cplusplus
-}
-#endif
-
 /* ---- the rig ---- */
 
-static void count_downs(void *plugin, struct inlay_task_conn *conn, void **state, int up)
+static void count_downs(UNUSED void *plugin, struct inlay_task_conn *conn, UNUSED void **state, int up)
 {
-	(void)state;
-	(void)plugin;
 	downs += !up && lines[0] && conn == &lines[0]->conn;
 }
 
@@ -120,24 +80,20 @@ static struct inlay_task *numbered_task(uint64_t plugin, uint32_t number)
  */
 static void submit_three(struct inlay_task **t)
 {
-	uint32_t i;
-
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
 		t[i] = numbered_task(KEEP, i);
 	must(inlay_task_set_payload(t[0], out));
 	must(inlay_task_set_response(t[0], in));
 	must(inlay_task_set_payload(t[1], piece));
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
 		must(inlay_task_submit(t[i], INLAY_RING));
 }
 
 static uint32_t number_of(struct ibv_cq *cq)
 {
-	struct mlx5dv_obj obj;
-	struct mlx5dv_cq dv;
+	struct mlx5dv_obj obj = {};
+	struct mlx5dv_cq dv = {};
 
-	memset(&obj, 0, sizeof(obj));
-	memset(&dv, 0, sizeof(dv));
 	obj.cq.in = cq;
 	obj.cq.out = &dv;
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
@@ -162,21 +118,19 @@ static bool one_completion(struct inlay_task_link *l, struct ibv_cq *ibcq, const
 		;
 	if (!softdev_complete(number_of(ibcq), 1))
 		return false;
-	cqe = inlay_cq_peek(cq);
-	assert_non_null(cqe);
+	cqe = made(inlay_cq_peek(cq));
 	*send = cqe->op_own >> 4 == MLX5_CQE_REQ || cqe->op_own >> 4 == MLX5_CQE_REQ_ERR;
 	return true;
 }
 
 /* ---- a host ---- */
 
-static void host_gets_all_back(void **state)
+TEST(host_gets_all_back)
 {
 	struct inlay_task *t[3];
 	uint32_t sent, n, i, all;
 	bool send;
 
-	(void)state;
 	if (!stepped())
 		return; /* completions do not come one by one */
 	for (sent = 0; sent < 2; sent++) {
@@ -221,10 +175,8 @@ static void host_gets_all_back(void **state)
 /* A command of the first line's, taken by the worker, whose own WQEs the device does not touch */
 static void bring(struct inlay_task *t)
 {
-	uint32_t i;
-
 	must(inlay_task_submit(t, INLAY_RING));
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		while (softdev_execute(line->host.link.qp->qp_num, 100) > 0)
 			;
 		softdev_complete(0, 100);
@@ -296,9 +248,8 @@ static void read_in_mid_air(bool destroyed)
 	teardown_free();
 }
 
-static void payload_being_read(void **state)
+TEST(payload_being_read)
 {
-	(void)state;
 	if (!stepped())
 		return;
 	read_in_mid_air(false);
@@ -310,10 +261,9 @@ static void answer_in_mid_air(bool sent)
 {
 	struct inlay_task *t[3];
 	struct inlay_buf *buf = NULL;
-	uint32_t i;
 
 	teardown_scene(1);
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		t[i] = numbered_task(KEEP, i);
 		bring(t[i]);
 		assert_int_equal(num_kept, i + 1);
@@ -337,9 +287,8 @@ static void answer_in_mid_air(bool sent)
 	teardown_free();
 }
 
-static void answer_being_sent(void **state)
+TEST(answer_being_sent)
 {
-	(void)state;
 	if (!stepped())
 		return;
 	answer_in_mid_air(false);
@@ -351,10 +300,9 @@ static void answer_being_sent(void **state)
 static void served(struct line *l)
 {
 	struct inlay_task *t = NULL;
-	uint32_t i;
 
 	must(inlay_task_alloc(&l->host, ECHO, NULL, &t));
-	for (i = 0; i < 2 * TASKS; i++) {
+	for (uint32_t i = 0; i < 2 * TASKS; i++) {
 		struct inlay_buf *buf = inlay_task_payload(t);
 
 		inlay_buf_set_data(buf, inlay_buf_head(buf), 100 * i);
@@ -373,7 +321,6 @@ static void served(struct line *l)
 static void busy_connection(uint32_t what)
 {
 	struct inlay_task *t[3];
-	uint32_t i;
 
 	teardown_scene(2);
 	submit_three(t);
@@ -382,7 +329,7 @@ static void busy_connection(uint32_t what)
 	while (num_kept)
 		must(respond(kept[--num_kept], 0));
 	assert_ptr_equal(desk->worker.dirty, &line->conn);
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		*(what ? &hold_mr : &hold_qp) = 1;
 		assert_int_equal(inlay_task_conn_destroy(&line->conn), -EBUSY);
 		assert_int_equal(hold_qp + hold_mr, 0);
@@ -405,7 +352,7 @@ static void busy_connection(uint32_t what)
 	/* Its host finds out, or is told */
 	must(inlay_task_link_break(&line->host.link));
 	until(all_ended() == 3);
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		until(t[i]->state == INLAY_TASK_IDLE);
 		assert_int_equal(ends[i].times, 1);
 		assert_int_equal(ends[i].status, -ECONNABORTED);
@@ -414,31 +361,28 @@ static void busy_connection(uint32_t what)
 	teardown_free();
 }
 
-static void connection_not_destroyed(void **state)
+TEST(connection_not_destroyed)
 {
-	(void)state;
 	busy_connection(0);
 	busy_connection(1);
 }
 
 /* At first while it is connected, with a list behind a task's own buffer: that is the caller's again */
-static void host_not_destroyed(void **state)
+TEST(host_not_destroyed)
 {
 	struct inlay_inventory *near = NULL;
 	struct inlay_buf *last = NULL;
 	struct inlay_task *t[3];
 	uint32_t *const held[] = {&hold_qp, &hold_mr, &hold_qp, &hold_cq};
-	uint32_t what, i;
 
-	(void)state;
-	for (what = 0; what < ARRAY(held); what++) {
+	for (uint32_t what = 0; what < ARRAY(held); what++) {
 		teardown_scene(1);
 		if (what) {
 			submit_three(t);
 			until(num_kept == 3);
 			must(inlay_task_link_break(&line->host.link));
 			until(all_ended() == 3);
-			for (i = 0; i < 3; i++)
+			for (uint32_t i = 0; i < 3; i++)
 				until(t[i]->state == INLAY_TASK_IDLE);
 		} else {
 			t[0] = numbered_task(ECHO, 0);
@@ -452,7 +396,7 @@ static void host_not_destroyed(void **state)
 		assert_int_equal(*held[what], 0);
 		if (held[what] == &hold_qp) {
 			/* It is there, and is told that it is no longer connected */
-			for (i = 0; i < 4; i++)
+			for (uint32_t i = 0; i < 4; i++)
 				turn();
 			assert_int_equal(line->host.limit, 0);
 			assert_int_equal(inlay_task_submit(t[0], INLAY_RING), -ENOTCONN);
@@ -471,14 +415,5 @@ static void host_not_destroyed(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(host_gets_all_back),
-		cmocka_unit_test(payload_being_read),
-		cmocka_unit_test(answer_being_sent),
-		cmocka_unit_test(connection_not_destroyed),
-		cmocka_unit_test(host_not_destroyed),
-	};
-
-	return cmocka_run_group_tests_name("task_teardown", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
-	       again_trapped();
+	return run_all(dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

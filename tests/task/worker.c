@@ -8,15 +8,13 @@
  * Handlers keep all that a connection has receives for and nothing is being sent when it breaks, so that the device has nothing to give
  * back: a probe finds it. The commands can be answered to nobody, and the host is stopped.
  */
-static void broken_with_nothing_to_flush(void **state)
+TEST(broken_with_nothing_to_flush)
 {
 	struct inlay_task *t[TASKS];
-	uint32_t i;
 
-	(void)state;
 	plain();
 	usual_scene(1, 4);
-	for (i = 0; i < TASKS; i++) {
+	for (uint32_t i = 0; i < TASKS; i++) {
 		t[i] = task(KEEP);
 		payload(t[i], 8, i);
 		must(inlay_task_submit(t[i], INLAY_RING));
@@ -26,12 +24,12 @@ static void broken_with_nothing_to_flush(void **state)
 	must(inlay_task_link_break(&line->conn.link));
 	must(message_probe(&line->conn.link));
 	until(line->conn.broken);
-	for (i = 0; i < TASKS; i++)
+	for (uint32_t i = 0; i < TASKS; i++)
 		assert_int_equal(respond(kept[i], 0), -ENOTCONN);
 	assert_int_equal(line->conn.kept, 0);
 	inlay_task_link_break(&line->host.link);
 	until(completed == TASKS);
-	for (i = 0; i < TASKS; i++) {
+	for (uint32_t i = 0; i < TASKS; i++) {
 		assert_int_equal(inlay_task_status(t[i]), -ECONNABORTED);
 		must(inlay_task_release(t[i]));
 	}
@@ -41,9 +39,7 @@ static void broken_with_nothing_to_flush(void **state)
 /* Which of the kept commands was for this destination; UINT32_MAX: none */
 static uint32_t kept_of(uint64_t destination)
 {
-	uint32_t i;
-
-	for (i = 0; i < num_kept; i++)
+	for (uint32_t i = 0; i < num_kept; i++)
 		if (kept[i]->ids.destination == destination)
 			return i;
 	return UINT32_MAX;
@@ -59,12 +55,11 @@ static void answer_of(uint64_t destination)
 }
 
 /* One host's payloads are all kept: it waits for itself, and another is served */
-static void share_of_the_pool(void **state)
+TEST(share_of_the_pool)
 {
 	struct inlay_task *t[6], *plain_one, *other;
 	uint32_t elements, share, i;
 
-	(void)state;
 	for (elements = 2; elements <= 5; elements++) {
 		share = elements / 2;
 		plain();
@@ -122,11 +117,5 @@ static void share_of_the_pool(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(broken_with_nothing_to_flush),
-		cmocka_unit_test(share_of_the_pool),
-	};
-
-	return cmocka_run_group_tests_name("task_worker", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
-	       again_trapped();
+	return run_all(dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

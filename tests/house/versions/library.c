@@ -40,11 +40,10 @@ struct self {
 static void *open_library(struct ibv_pd *pd)
 {
 	struct self *s = (struct self *)aligned_alloc(64, (sizeof(*s) + 63) / 64 * 64);
-	struct ibv_qp_init_attr init;
+	struct ibv_qp_init_attr init = {};
 	const char *why = NULL;
 
 	memset(s, 0, sizeof(*s));
-	memset(&init, 0, sizeof(init));
 	s->pd = pd;
 	init.qp_type = IBV_QPT_RC;
 	init.cap.max_send_wr = 16;
@@ -86,9 +85,8 @@ static int write_values(void *self, unsigned n)
 	const struct mlx5_cqe64 *cqe;
 	const char *why = NULL;
 	time_t end = time(NULL) + 60;
-	uint64_t i;
 
-	for (i = 1; i <= n; i++) {
+	for (uint64_t i = 1; i <= n; i++) {
 		NEED(!inlay_post_write_inline(&s->sq, (uintptr_t)&s->target, s->mr->rkey, &i, sizeof(i), INLAY_SIGNALED), "a post");
 		inlay_sq_ring(&s->sq);
 		while (!(cqe = inlay_cq_peek(&s->cq)))

@@ -101,9 +101,7 @@ uint8_t *around_alloc(size_t len)
 
 void around_check(const uint8_t *p, size_t len, const char *name)
 {
-	size_t i;
-
-	for (i = 0; i < AROUND; i++) {
+	for (size_t i = 0; i < AROUND; i++) {
 		if (p[i - AROUND] != 0xa5 || p[len + i] != 0xa5)
 			die("%s: memory next to the buffer of %zu bytes was written to", name, len);
 	}

@@ -285,14 +285,13 @@ static void counters(unsigned kind, bool swap)
 static void all_of_it(unsigned window)
 {
 	static const size_t lens[] = { 1, 8, 13, 64, 200, 4096, 20001, 131072, ROOM / 2 };
-	unsigned e, kind, op, i;
 
-	for (e = 0; e < EPOCHS; e++) {
-		for (i = 0; i < sizeof lens / sizeof *lens; i++)
+	for (unsigned e = 0; e < EPOCHS; e++) {
+		for (unsigned i = 0; i < sizeof lens / sizeof *lens; i++)
 			if (rounds > 1 || (i + e + window) % 3 == 0) /* each on each window */
 				put_and_get((enum epoch)e, lens[i], i % 2);
-		for (kind = 0; kind < ALL_KINDS; kind++) {
-			for (op = 0; op < sizeof ops / sizeof *ops; op++) {
+		for (unsigned kind = 0; kind < ALL_KINDS; kind++) {
+			for (unsigned op = 0; op < sizeof ops / sizeof *ops; op++) {
 				if (op >= AND && op < REPLACE && kind >= INTEGERS)
 					continue;
 				/* Each on some window in some epoch; in long runs, all on all */
@@ -315,12 +314,11 @@ void rma(void)
 {
 	MPI_Aint address;
 	void *p;
-	int k;
 
 	early = over("osc", "ucx");
 	base = calloc((size_t)ranks, sizeof *base);
 	MPI_Comm_group(MPI_COMM_WORLD, &everyone);
-	for (k = 0; k < rounds; k++) {
+	for (int k = 0; k < rounds; k++) {
 		MPI_Win_allocate(ROOM, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &p, &win);
 		memory = p;
 		all_of_it(0);

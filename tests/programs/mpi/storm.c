@@ -167,25 +167,24 @@ void threads(void)
 	struct thread t[THREADS];
 	MPI_Comm another;
 	long sum;
-	int i;
 
 	doing("%d threads each", THREADS);
 	if (!threaded)
 		die("threads want -t");
 	MPI_Comm_dup(MPI_COMM_WORLD, &another);
-	for (i = 0; i < THREADS; i++) {
+	for (int i = 0; i < THREADS; i++) {
 		t[i].salt = 1000u * (unsigned)(i + 1);
 		MPI_Comm_dup(MPI_COMM_WORLD, &t[i].comm);
 	}
-	for (i = 0; i < THREADS; i++)
+	for (int i = 0; i < THREADS; i++)
 		if (pthread_create(&t[i].id, NULL, talk, &t[i]))
 			die("no thread");
-	for (i = 0; i < 100; i++) {
+	for (int i = 0; i < 100; i++) {
 		sum = me + i;
 		MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_LONG, MPI_SUM, another);
 		EXPECT(sum == (long)ranks * (ranks - 1) / 2 + (long)ranks * i);
 	}
-	for (i = 0; i < THREADS; i++) {
+	for (int i = 0; i < THREADS; i++) {
 		pthread_join(t[i].id, NULL);
 		MPI_Comm_free(&t[i].comm);
 	}

@@ -264,9 +264,8 @@ static void put(enum how how)
 {
 	size_t min = how == ZCOPY ? attr.cap.put.min_zcopy : 0, size;
 	size_t max = how == SHORT ? attr.cap.put.max_short : how == BCOPY ? attr.cap.put.max_bcopy : attr.cap.put.max_zcopy;
-	unsigned n;
 
-	for (n = 0; n < BURST; n++) {
+	for (unsigned n = 0; n < BURST; n++) {
 		uint8_t *from = word(src, me, n), *to = word(win, !me, n);
 		const uint64_t at = peer_win + (uint64_t)(from - src);
 		uct_completion_t c = wait_one();
@@ -300,11 +299,10 @@ static void put(enum how how)
 static void get(enum how how)
 {
 	size_t min = how == ZCOPY ? attr.cap.get.min_zcopy : 0, max = how == BCOPY ? attr.cap.get.max_bcopy : attr.cap.get.max_zcopy, size;
-	unsigned n;
 
 	fill(win, ROOM, chance(me, 1));
 	meet();
-	for (n = 0; n < BURST; n++) {
+	for (unsigned n = 0; n < BURST; n++) {
 		const uint64_t at = peer_win + n * 8, key = chance(!me, 1) + n * 8; /* the check knows the bytes from a multiple of 8 on */
 		uint8_t *to = word(dst, me, 50 + n);
 		uct_completion_t c = wait_one();

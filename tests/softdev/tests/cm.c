@@ -686,11 +686,11 @@ static void killed(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(commands), TEST(binds), TEST(stories), TEST(negotiates), TEST(options), TEST(killed),
+		cmocka_unit_test(commands), cmocka_unit_test(binds), cmocka_unit_test(stories), cmocka_unit_test(negotiates), cmocka_unit_test(options), cmocka_unit_test(killed),
 	};
 	/* What another link changes; what a device without an engine and a clock does */
-	const struct CMUnitTest link[] = { TEST(stories), TEST(negotiates) };
-	const struct CMUnitTest alone[] = { TEST(binds), TEST(stories) };
+	const struct CMUnitTest link[] = { cmocka_unit_test(stories), cmocka_unit_test(negotiates) };
+	const struct CMUnitTest alone[] = { cmocka_unit_test(binds), cmocka_unit_test(stories) };
 
 	if (argc > 1 && !strcmp(argv[1], "serve"))
 		return peer_main();

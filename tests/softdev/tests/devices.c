@@ -10,9 +10,8 @@
 /* The way to a device by the GID at an index, or on InfiniBand by LID */
 static struct ibv_ah_attr way(int to, int index)
 {
-	struct ibv_ah_attr a;
+	struct ibv_ah_attr a = {};
 
-	memset(&a, 0, sizeof(a));
 	a.port_num = port_num;
 	a.dlid = devices[to].port.lid;
 	if (is_roce()) {
@@ -58,7 +57,7 @@ static void connect(int i, int j, int to, int index)
 
 /* ---- tests ---- */
 
-static void identities(UNUSED void **state)
+TEST(identities)
 {
 	for (int i = 0; i < DEVICES; i++) {
 		struct ibv_device *dev = devices[i].ctx->device;
@@ -92,7 +91,7 @@ static void identities(UNUSED void **state)
 	}
 }
 
-static void reach_each_other(UNUSED void **state)
+TEST(reach_each_other)
 {
 	for (int i = 0; i < DEVICES; i++)
 		for (int j = 0; j < DEVICES; j++)
@@ -106,7 +105,7 @@ static void reach_each_other(UNUSED void **state)
 }
 
 /* A group spans devices, and a datagram comes to the device of its address alone */
-static void datagrams(UNUSED void **state)
+TEST(datagrams)
 {
 	union ibv_gid g = { .raw = { 0xff, 0x12, [15] = 9 } };
 	struct ibv_ah_attr to, second;
@@ -151,7 +150,7 @@ static void datagrams(UNUSED void **state)
 }
 
 /* The QPN of the peer at the address of another device, and keys and objects that are good at home only */
-static void not_shared(UNUSED void **state)
+TEST(not_shared)
 {
 	struct ibv_qp_init_attr init = { .cap = usual.cap, .qp_type = IBV_QPT_RC };
 
@@ -178,12 +177,8 @@ static void not_shared(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(identities), TEST(reach_each_other), TEST(datagrams), TEST(not_shared),
-	};
-
 	skip_all_if(!softdev_present(), "as many devices as one wants need the software device");
 	setenv("SOFTDEV_DEVICES", getenv("SOFTDEV_PORTS") ? "2" : "3", 1); /* read when devices are first asked for */
-	return cmocka_run_group_tests(tests, open_devices, close_devices) + again_with("SOFTDEV_LINK", "ib") +
+	return run_all(open_devices, close_devices) + again_with("SOFTDEV_LINK", "ib") +
 	       (getenv("SOFTDEV_LINK") ? 0 : again_with("SOFTDEV_PORTS", "2"));
 }

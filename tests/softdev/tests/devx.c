@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * devx.c: device commands: which of them come by which call, statuses, registered memory, uids, events, capabilities, and the keys that
- * are refused. What good keys do: tests/devx/keys.c. Asynchronous queries and channels: tests/devx/answers.c.
+ * are refused. What good keys do: tests/devx/queues.c, memdomain.
  */
 #include "rig_devx.h"
 #include <sys/eventfd.h>
@@ -79,7 +79,7 @@ static void passes(const char *by, unsigned op, bool listed, int err, const stru
 	assert_true(err != EREMOTEIO || c->out[0]);
 }
 
-static void by_opcode(UNUSED void **state)
+TEST(by_opcode)
 {
 	uint32_t eqn;
 
@@ -101,7 +101,7 @@ static void by_opcode(UNUSED void **state)
 }
 
 /* What the kernel looks at beside the opcode */
-static void kernel_checks(UNUSED void **state)
+TEST(kernel_checks)
 {
 	static const struct {
 		const char *what;
@@ -150,7 +150,7 @@ HANDLE(srq)
 HANDLE(obj)
 
 /* Every opcode by the handle of an object: those of its kind alone, and only with its number */
-static void by_handle(UNUSED void **state)
+TEST(by_handle)
 {
 	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 16, .max_sge = 1 } };
 	struct ibv_srq *srq = ibv_create_srq(pd, &srq_attr);
@@ -196,7 +196,7 @@ static void by_handle(UNUSED void **state)
 
 /* ---- statuses ---- */
 
-static void statuses(UNUSED void **state)
+TEST(statuses)
 {
 	static const struct {
 		uint16_t opcode, inlen, outlen, bit, width, value, status;
@@ -218,6 +218,14 @@ static void statuses(UNUSED void **state)
 		if (c.out[0] != generals_wrong[i].status)
 			fail_msg("row %u: status %x", i, c.out[0]);
 	}
+	/* What is written to a register is read there */
+	c = command(0xb0c, 0x50, 0x50);
+	IN(0x50, 16, 0x6001);
+	fill(c.in + 16, 64, 5);
+	must(general(ctx, &c));
+	IN(0x30, 16, 1);
+	must(general(ctx, &c));
+	assert_memory_equal(c.out + 16, c.in + 16, 64);
 	c = command(0x930, 0x40, 16);
 	refused(ctx, &c, BAD_OP);
 	c = command(0x800, 16, 16);
@@ -234,13 +242,12 @@ static void statuses(UNUSED void **state)
 	refused(second, &c, BAD_RES);
 	refused(other, &c, BAD_RES);
 	/* In use */
-	uses = create_in(ctx, &c);
-	assert_non_null(uses);
+	uses = made(create_in(ctx, &c));
 	assert_int_equal(destroy(mine), EBUSY);
 	must(destroy(uses) || destroy(mine) || destroy(his));
 }
 
-static void without_uid(UNUSED void **state)
+TEST(without_uid)
 {
 	struct ibv_context *x;
 	struct cmd c;
@@ -262,7 +269,7 @@ static void without_uid(UNUSED void **state)
 
 /* ---- registered memory ---- */
 
-static void umems(UNUSED void **state)
+TEST(umems)
 {
 	enum { W = IBV_ACCESS_LOCAL_WRITE, RW = IBV_ACCESS_REMOTE_WRITE, MAX = 3 * 4096 };
 	uint8_t *p = pages(5);
@@ -301,7 +308,7 @@ static void umems(UNUSED void **state)
 /* ---- events ---- */
 
 /* A QP of a shared receive queue: going into the error state, it tells that it takes no more; by file descriptor too */
-static void events(UNUSED void **state)
+TEST(events)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	int fd = eventfd(0, EFD_NONBLOCK), file = memfd_create("none", 0);
@@ -350,7 +357,7 @@ static struct cmd caps(struct ibv_context *x, unsigned type, bool current, size_
 	return c;
 }
 
-static void capabilities(UNUSED void **state)
+TEST(capabilities)
 {
 	/* Type 7, of flow tables: none can be made, and who asks for packet reformat must be told so */
 	static const unsigned types[] = { 0x00, 0x02, 0x03, 0x07, 0x0f, 0x14, 0x20 };
@@ -392,7 +399,7 @@ static void capabilities(UNUSED void **state)
 }
 
 /* What comes to a QP is counted by the set that it names */
-static void counter_sets(UNUSED void **state)
+TEST(counter_sets)
 {
 	struct ibv_send_wr add;
 	uint32_t number;
@@ -490,7 +497,7 @@ static void by_key(enum how_used how, uint32_t key, uint64_t addr, bool may)
 }
 
 /* Rights, one by one; lists in lists, down to one too deep; a key whose memory has gone */
-static void keys(UNUSED void **state)
+TEST(keys)
 {
 	static const unsigned right[] = { [READ] = 4, [WRITE] = 8, [ADD] = 16, [GATHER] = 1, [SCATTER] = 2 };
 	struct mlx5dv_devx_obj *o[6];
@@ -515,8 +522,7 @@ static void keys(UNUSED void **state)
 	}
 	for (unsigned depth = 0; depth < ARRAY(o); depth++)
 		must(destroy(o[depth]));
-	mr = ibv_reg_mr(pd, s[1].buf, SIZE, ALL_ACCESS);
-	assert_non_null(mr);
+	mr = made(ibv_reg_mr(pd, s[1].buf, SIZE, ALL_ACCESS));
 	c = key_command(KSM, KEY_ALL, 8, 4096, 31, (struct entry){ 0, mr->lkey, (uintptr_t)s[1].buf });
 	o[0] = key_make(&c, &key);
 	by_key(WRITE, key, 8, true);
@@ -526,7 +532,7 @@ static void keys(UNUSED void **state)
 	close_pair(s);
 }
 
-static void key_refusals(UNUSED void **state)
+TEST(key_refusals)
 {
 	uint8_t *p = pages(4);
 	struct ibv_mr *mr = ibv_reg_mr(pd, p, 4 * 4096, ALL_ACCESS);
@@ -601,15 +607,10 @@ static int two_teardown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(by_opcode), TEST(kernel_checks), TEST(by_handle), TEST(statuses), TEST(without_uid), TEST(umems), TEST(events),
-		TEST(capabilities), TEST(counter_sets), TEST(keys), TEST(key_refusals),
-	};
-
 	skip_all_if(!softdev_present(), "what firmware answers is known of the software device alone");
 	if (!getenv("SOFTDEV_LINK") && again_with("SOFTDEV_LINK", "ib"))
 		return 1;
 	setenv("SOFTDEV_DEVX", "1", 1); /* read when a device is first asked for */
 	setenv("SOFTDEV_DEVICES", "2", 1);
-	return cmocka_run_group_tests(tests, two_setup, two_teardown);
+	return run_all(two_setup, two_teardown);
 }

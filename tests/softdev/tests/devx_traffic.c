@@ -26,7 +26,7 @@ static uint16_t small_write(struct dqp *q)
 }
 
 /* A QP whose peer is itself needs no address; one that is forced to loop back needs none either */
-static void without_address(UNUSED void **state)
+TEST(without_address)
 {
 	struct dqp q[2];
 
@@ -54,7 +54,7 @@ static void without_address(UNUSED void **state)
 
 /* ---- CQs ---- */
 
-static void overrun(UNUSED void **state)
+TEST(overrun)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	struct dqp q;
@@ -88,7 +88,7 @@ static void overrun(UNUSED void **state)
 /* ---- doorbells ---- */
 
 /* A doorbell page that is not the queue's: neither work nor events */
-static void wrong_page(UNUSED void **state)
+TEST(wrong_page)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	struct dqp q;
@@ -115,7 +115,7 @@ static void wrong_page(UNUSED void **state)
 }
 
 /* Receives alone, without a send queue, a doorbell page or a doorbell */
-static void no_send_queue(UNUSED void **state)
+TEST(no_send_queue)
 {
 	struct dqp rx, tx;
 	struct cmd c;
@@ -158,7 +158,7 @@ static uint8_t *seg_dct(uint8_t *at, uint32_t dctn, uint64_t key)
 }
 
 /* Another key than the target's: no answer, a count, and an event if armed. Then no target at all. More of DC: tests/devx/shared.c */
-static void dc(UNUSED void **state)
+TEST(dc)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	struct mlx5dv_devx_obj *dct;
@@ -205,7 +205,7 @@ static void dc(UNUSED void **state)
 enum { XRQC = 0x80, XWQ = XRQC + 0x400 };
 
 /* What a command may make, and which QPs. Its list: tm*.c, tests/devx/shared.c */
-static void xrq(UNUSED void **state)
+TEST(xrq)
 {
 	struct cmd c = command(0x717, 0x150, 0x10);
 	struct mlx5dv_devx_obj *x;
@@ -224,6 +224,10 @@ static void xrq(UNUSED void **state)
 	/* Its limit; how DC's rendezvous would go is for one that was made for DC */
 	c = command_of(0x71a, 0x10, 0x10, n);
 	MODIFY(x, 0x70, 16, 16, BAD_PARAM);
+	MODIFY(x, 0x70, 16, 15, OK);
+	c = query_of(0x719, x, n, 0x150);
+	EXPECT(&c, { XRQC, 4, 0 }, { XRQC + 0x14, 4, 1 }, { XRQC + 0x1c, 4, 1 }, { XRQC + 0x28, 24, 0x123 }, { XRQC + 0x48, 24, rcq.cqn },
+	       { XRQC + 0x100, 4, 5 }, { XRQC + 0x110, 48, 0 }, { XWQ + 0x30, 16, 0 }, { XWQ + 0x48, 24, pdn }, { XWQ + 0x11b, 5, 4 });
 	c = command_of(0x726, 0x30, 0x10, n);
 	MODIFY(x, 0x8d, 3, 3, BAD_PARAM);
 	/* Its QPs: of UD none; for rendezvous one without a send queue */
@@ -239,9 +243,5 @@ static void xrq(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(without_address), TEST(overrun), TEST(wrong_page), TEST(no_send_queue), TEST(dc), TEST(xrq),
-	};
-
-	return devx_main(tests, ARRAY(tests), true);
+	return devx_main(true);
 }

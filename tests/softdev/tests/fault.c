@@ -10,6 +10,8 @@ static int no_fault(UNUSED void **state)
 	return softdev_fault(NULL);
 }
 
+#define test(name) TEST_WITH(name, NULL, no_fault)
+
 static struct how how_of(enum ibv_qp_type type)
 {
 	struct how how = how_of_type(type);
@@ -31,7 +33,7 @@ static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 
 /* ---- specifications ---- */
 
-static void grammar(UNUSED void **state)
+test(grammar)
 {
 	static const char *const good[] = {
 		"drop@1", "drop@*", "delay=5@1-3", "delay=5us@1-", "delay=2ms@/4", "delay=1s@900", "dup@3-/4", "corrupt@1-9/3",
@@ -56,7 +58,7 @@ static void grammar(UNUSED void **state)
 }
 
 /* A bad one leaves the good one before it in force; a new one begins to count again */
-static void replaced(UNUSED void **state)
+test(replaced)
 {
 	struct how how = how_of(IBV_QPT_UC);
 
@@ -92,7 +94,7 @@ static unsigned wrong_bits(const uint8_t *a, const uint8_t *b, size_t n)
  * What a fault does to 12 messages of each type: a connection repeats what is lost and takes once what
  * comes twice; a wrong bit is nobody's error
  */
-static void messages(UNUSED void **state)
+test(messages)
 {
 	static const struct {
 		const char *spec;
@@ -134,7 +136,7 @@ static void messages(UNUSED void **state)
 }
 
 /* All that a connection may send is lost: it gives up after its retries, and later requests flush */
-static void drop_all(UNUSED void **state)
+test(drop_all)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
 	struct how how = how_of(IBV_QPT_RC);
@@ -160,7 +162,7 @@ static void drop_all(UNUSED void **state)
 	}
 }
 
-static void delay(UNUSED void **state)
+test(delay)
 {
 	for (unsigned t = 0; t < ARRAY(types); t++) {
 		struct how how = how_of(types[t]);
@@ -184,7 +186,7 @@ static void delay(UNUSED void **state)
 }
 
 /* What else comes twice is done once: an atomic, and both get the same answer; a READ whose bytes come in several pieces. A bit of each */
-static void others(UNUSED void **state)
+test(others)
 {
 	struct how how = how_of(IBV_QPT_RC);
 
@@ -212,7 +214,7 @@ static void others(UNUSED void **state)
 }
 
 /* An error CQE of any kind there is, on one message of many */
-static void syndrome(UNUSED void **state)
+test(syndrome)
 {
 	static const struct {
 		unsigned syndrome;
@@ -251,7 +253,7 @@ static void syndrome(UNUSED void **state)
 /* ---- set-up ---- */
 
 /* The k-th call fails with what was asked for */
-static void setup_calls(UNUSED void **state)
+test(setup_calls)
 {
 	struct ibv_qp_init_attr init = { .cap = usual.cap, .qp_type = IBV_QPT_RC };
 	static uint8_t buf[4096];
@@ -315,7 +317,7 @@ static int peer(const char *spec)
 	return 0;
 }
 
-static void two_processes(UNUSED void **state)
+test(two_processes)
 {
 	static const struct {
 		const char *spec;
@@ -357,17 +359,10 @@ static void two_processes(UNUSED void **state)
 	}
 }
 
-#define test(name) cmocka_unit_test_teardown(name, no_fault)
-
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		test(grammar), test(replaced), test(messages), test(drop_all), test(delay), test(others),
-		test(syndrome), test(setup_calls), test(two_processes),
-	};
-
 	if (argc == 3)
 		return peer(argv[2]);
 	skip_all_if(!softdev_present(), "faults on demand need the software device");
-	return cmocka_run_group_tests(tests, setup_ah, teardown_ah);
+	return run_all(setup_ah, teardown_ah);
 }

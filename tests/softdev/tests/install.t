@@ -60,11 +60,11 @@ for room in $rooms; do
 	before+="\|$room/$room"
 	grep '#include "\.\./' tests/softdev/$room/* | grep -v "\"\.\./\($before\)\.h\"$"
 done >"$dir/up"
-nm -A $B/softdev/*/*.o | sed 's,[^:]*/\([a-z]*/[a-z]*\.o:\),\1,' | awk -F '[/: ]+' -v rooms="$rooms" '
+nm -A ${SOFTDEV_SO%/*}/softdev/*/*.o | sed 's,[^:]*/\([a-z]*/[a-z]*\.o:\),\1,' | awk -F '[/: ]+' -v rooms="$rooms" '
 	BEGIN { split(rooms, name, " "); for (i in name) rank[name[i]] = i }
 	$(NF - 1) ~ /[TDBR]/ && $2 != "preload.o" { at[$NF] = rank[$1] }
 	$(NF - 1) == "U" { used[$NF, rank[$1]] }
-	END { for (u in used) { split(u, s, SUBSEP); if (at[s[1]] > s[2] && s[1] != "sd_up") print s[1], "from", name[s[2]] } }' >>"$dir/up"
+	END { if (!at["sd_up"]) print "no objects"; for (u in used) { split(u, s, SUBSEP); if (at[s[1]] > s[2] && s[1] != "sd_up") print s[1], "from", name[s[2]] } }' >>"$dir/up"
 same "a room includes and calls none above it, but for sd_up" "" "$(cat "$dir/up")"
 try "uninstall" $make uninstall-softmlx5 PREFIX="$dir/usr"
 same "nothing is left" "" "$(find "$dir/usr" ! -type d -o -name softmlx5)"

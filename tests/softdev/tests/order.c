@@ -113,7 +113,7 @@ static unsigned run(unsigned st, unsigned most, unsigned messages)
 	return crossed;
 }
 
-static void receives(UNUSED void **state)
+TEST(receives)
 {
 	static const unsigned types[] = { RC, UC, UD };
 	static const struct {
@@ -143,7 +143,7 @@ static void receives(UNUSED void **state)
 }
 
 /* What was posted and not taken comes back from a QP that stops, each once */
-static void flushed(UNUSED void **state)
+TEST(flushed)
 {
 	for (unsigned round = 0; round < RECVS / 2; round++) {
 		bool back[RECVS] = { false };
@@ -174,7 +174,7 @@ static void flushed(UNUSED void **state)
 }
 
 /* A write whose first page has gone: its last byte has landed already, or it has not */
-static void placed(UNUSED void **state)
+TEST(placed)
 {
 	const size_t page = 4096;
 
@@ -198,7 +198,7 @@ static void placed(UNUSED void **state)
 	}
 }
 
-static void refusals(UNUSED void **state)
+TEST(refusals)
 {
 	static const unsigned types[] = { RC, UC, UD, DCI };
 	struct cmd c = command(0x100, 0x10, 0x1010 < BOX ? 0x1010 : BOX);
@@ -242,14 +242,12 @@ static int modify_raw(struct ibv_qp *q, uint32_t state, uint32_t comp_mask)
 
 static unsigned order_of(struct ibv_qp *q)
 {
-	struct cmd c = command(QUERY_QP, 0x10, 0x110);
+	struct cmd c = verbs_qp(q);
 
-	IN(0x48, 24, q->qp_num);
-	must(mlx5dv_devx_qp_query(q, c.in, c.inlen, c.out, c.outlen));
 	return OUT(QPC + 0x26, 1) | OUT(QPC + 0x49c, 1) << 1;
 }
 
-static void verbs(UNUSED void **state)
+TEST(verbs)
 {
 	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
@@ -270,7 +268,5 @@ static void verbs(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(receives), TEST(flushed), TEST(placed), TEST(refusals), TEST(verbs) };
-
-	return devx_main(tests, ARRAY(tests), false);
+	return devx_main(false);
 }

@@ -102,12 +102,9 @@ static struct ibv_qp *a_qp(enum ibv_qp_type type)
 {
 	struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = type, .sq_sig_all = 1 };
-	struct ibv_qp *qp;
 
 	assert_non_null(cq);
-	qp = ibv_create_qp(pd, &init);
-	assert_non_null(qp);
-	return qp;
+	return made(ibv_create_qp(pd, &init));
 }
 
 static void free_qp(struct ibv_qp *qp)
@@ -149,7 +146,7 @@ static void state_machine(enum ibv_qp_type type)
 	free_qp(qp);
 }
 
-static void states(UNUSED void **state)
+TEST(states)
 {
 	for (unsigned t = 0; t < ARRAY(types); t++)
 		state_machine(types[t]);
@@ -158,7 +155,7 @@ static void states(UNUSED void **state)
 /* ---- values ---- */
 
 /* One value that is not good, in the step from a state to the next; nothing of the modify is done then */
-static void bad_values(UNUSED void **state)
+TEST(bad_values)
 {
 	enum { ALL = 7, C = 3, R = 1 }; /* types: all, connected ones, RC */
 #define FIELD(name) offsetof(struct ibv_qp_attr, name), sizeof(((struct ibv_qp_attr *)0)->name)
@@ -213,7 +210,7 @@ static void bad_values(UNUSED void **state)
 	}
 }
 
-static void query_gives_what_was_set(UNUSED void **state)
+TEST(query_gives_what_was_set)
 {
 	for (unsigned i = 0; i < ARRAY(types); i++) {
 		const bool ud = types[i] == IBV_QPT_UD, rc = types[i] == IBV_QPT_RC;
@@ -267,29 +264,8 @@ static void query_gives_what_was_set(UNUSED void **state)
 	}
 }
 
-/* What a QP can take is what its ring holds, and it says so */
-static void ring_sizes(UNUSED void **state)
-{
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr a;
-	struct how how = usual;
-	struct side s;
-
-	how.cap.max_recv_wr = 100;
-	how.cap.max_recv_sge = 3;
-	open_side(&s, &how);
-	must(ibv_query_qp(s.qp, &a, IBV_QP_CAP, &init));
-	assert_true(a.cap.max_recv_wr == 128 && a.cap.max_recv_sge == 4 && init.cap.max_recv_wr == 128);
-	assert_true(a.cap.max_send_wr >= 64 && a.cap.max_send_sge >= 4 && a.cap.max_inline_data >= 64);
-	must(move(s.qp, IBV_QPS_INIT, 0, &how));
-	sg = sge(&s, 0, 64);
-	for (int i = 0; i <= 128; i++)
-		assert_int_equal(post_recv(&s, i, &sg, 1), i < 128 ? 0 : ENOMEM);
-	close_side(&s);
-}
-
 /* Of the embedded switch: not in use */
-static void vport(UNUSED void **state)
+TEST(vport)
 {
 	struct mlx5dv_port info;
 
@@ -301,9 +277,5 @@ static void vport(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(states), TEST(bad_values), TEST(query_gives_what_was_set), TEST(ring_sizes), TEST(vport),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown) + again_with("SOFTDEV_LINK", "ib");
+	return run_all(setup, teardown) + again_with("SOFTDEV_LINK", "ib");
 }

@@ -9,16 +9,8 @@
 #ifndef SOFTDEV_TESTS_RIG_H
 #define SOFTDEV_TESTS_RIG_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "../../cases.h"
 #include <endian.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -37,8 +29,6 @@
 #define SIZE (1u << 20)           /* bytes of each side's buffer */
 #define HALF (SIZE / 2)
 #define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
-#define ARRAY(a) (sizeof(a) / sizeof((a)[0]))
-#define UNUSED __attribute__((unused))
 #define QKEY 0x11223344
 #define GRH_BYTES 40
 #define PATIENCE 60               /* seconds until what must come has come, on a machine that has much else to do */
@@ -60,10 +50,7 @@
 #define NO_TRAPS 0
 #endif
 
-#define TEST(name) cmocka_unit_test(name)
-
-/* A call that must give 0; one that must give NULL, and this error */
-#define must(call) assert_int_equal(call, 0)
+/* A call that must give NULL, and this error */
 #define must_refuse(call, error)               \
 	do {                                   \
 		errno = 0;                     \
@@ -155,10 +142,9 @@ UNUSED static bool readable(int fd, int ms)
 /* The next completion */
 UNUSED static struct ibv_wc next_wc(struct ibv_cq *cq)
 {
-	struct ibv_wc wc;
+	struct ibv_wc wc = {};
 	int n;
 
-	memset(&wc, 0, sizeof(wc));
 	until((n = ibv_poll_cq(cq, 1, &wc)));
 	assert_int_equal(n, 1);
 	return wc;
@@ -289,8 +275,7 @@ UNUSED static void open_side(struct side *s, const struct how *how)
 
 	s->buf = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(s->buf, MAP_FAILED);
-	s->mr = ibv_reg_mr(pd, s->buf, SIZE, how->access);
-	assert_non_null(s->mr);
+	s->mr = made(ibv_reg_mr(pd, s->buf, SIZE, how->access));
 	s->scq = how->cq ? how->cq : ibv_create_cq(ctx, how->cqe, s, how->channel, 0);
 	s->rcq = how->cq ? how->cq : ibv_create_cq(ctx, how->cqe, s, how->channel, 0);
 	assert_non_null(s->scq);
@@ -300,8 +285,7 @@ UNUSED static void open_side(struct side *s, const struct how *how)
 					     .create_flags = how->create,
 					     .comp_mask = IBV_QP_INIT_ATTR_PD | (how->ops ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0) |
 							  (how->create ? IBV_QP_INIT_ATTR_CREATE_FLAGS : 0) };
-	s->qp = ibv_create_qp_ex(ctx, &init);
-	assert_non_null(s->qp);
+	s->qp = made(ibv_create_qp_ex(ctx, &init));
 }
 
 UNUSED static void open_pair(struct side s[2], const struct how *how)

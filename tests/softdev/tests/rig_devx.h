@@ -437,6 +437,15 @@ UNUSED static struct cmd qp_query(const struct dqp *q)
 	return query_of(QUERY_QP, q->obj, q->qpn, 0x110);
 }
 
+/* Of one made by verbs */
+UNUSED static struct cmd verbs_qp(struct ibv_qp *q)
+{
+	struct cmd c = command_of(QUERY_QP, 0x10, 0x110, q->qp_num);
+
+	must(CALL(mlx5dv_devx_qp_query, q, &c));
+	return c;
+}
+
 UNUSED static unsigned qp_state(const struct dqp *q)
 {
 	struct cmd c = qp_query(q);
@@ -636,7 +645,7 @@ UNUSED static int devx_teardown(void **state)
 }
 
 /* The end of main(): once per link, with device commands */
-UNUSED static int devx_main(const struct CMUnitTest *tests, size_t n, bool trap)
+UNUSED static int devx_main(bool trap)
 {
 	skip_all_if(!softdev_present(), "what firmware answers is known of the software device alone");
 	setenv("SOFTDEV_DEVX", "1", 1); /* read when a device is first asked for */
@@ -644,7 +653,7 @@ UNUSED static int devx_main(const struct CMUnitTest *tests, size_t n, bool trap)
 		return 1;
 	if (trap && !NO_TRAPS && !getenv("SOFTDEV_LINK") && again_with("SOFTDEV_TRAP", "1"))
 		return 1;
-	return _cmocka_run_group_tests("devx", tests, n, devx_setup, devx_teardown);
+	return run_all(devx_setup, devx_teardown);
 }
 
 #endif

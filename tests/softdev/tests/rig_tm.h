@@ -88,10 +88,9 @@ UNUSED static void nothing_done(struct ibv_cq_ex *cq)
 
 UNUSED static struct ibv_wc plain_wc(struct ibv_cq *cq)
 {
-	struct ibv_wc wc;
+	struct ibv_wc wc = {};
 	int n;
 
-	memset(&wc, 0, sizeof(wc));
 	until((go(), n = ibv_poll_cq(cq, 1, &wc)));
 	assert_int_equal(n, 1);
 	return wc;
@@ -159,8 +158,7 @@ UNUSED static void open_tm(struct match *t, uint32_t wr, uint32_t tags, int cqe_
 	memset(t, 0, sizeof(*t));
 	t->how = usual;
 	t->cq = a_cq(1024, cqe_size);
-	t->srq = try_srq(ibv_cq_ex_to_cq(t->cq), wr, tags, 256);
-	assert_non_null(t->srq);
+	t->srq = made(try_srq(ibv_cq_ex_to_cq(t->cq), wr, tags, 256));
 	connect_to(t, &t->rx, &t->tx);
 }
 
@@ -344,7 +342,7 @@ UNUSED static void close_failed(struct match *t)
 }
 
 /* On each kind of device in turn, in processes of their own but for the first */
-#define RUN(tests) run_each(cmocka_run_group_tests(tests, setup, teardown))
+#define RUN() run_each(run_all(setup, teardown))
 
 UNUSED static int run_each(int failed)
 {

@@ -21,9 +21,8 @@ struct reader {
 
 UNUSED static void reader_open(struct reader *r, struct ibv_cq *cq)
 {
-	struct mlx5dv_cq d;
+	struct mlx5dv_cq d = {};
 
-	memset(&d, 0, sizeof(d));
 	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .cq = { cq, &d } }, MLX5DV_OBJ_CQ));
 	assert_int_equal(d.cqe_size, 64);
 	*r = (struct reader){ .buf = d.buf, .cnt = d.cqe_cnt, .dbrec = (volatile uint32_t *)d.dbrec };

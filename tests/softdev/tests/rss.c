@@ -30,8 +30,7 @@ static void open_common(void)
 {
 	sender_open(&tx);
 	mem = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	mr = ibv_reg_mr(pd, mem, SIZE, ALL_ACCESS);
-	assert_non_null(mr);
+	mr = made(ibv_reg_mr(pd, mem, SIZE, ALL_ACCESS));
 }
 
 static void close_common(void)
@@ -43,8 +42,7 @@ static void close_common(void)
 
 static void open_cq(void)
 {
-	cq = ibv_create_cq(ctx, 511, NULL, NULL, 0);
-	assert_non_null(cq);
+	cq = made(ibv_create_cq(ctx, 511, NULL, NULL, 0));
 	reader_open(&rx, cq);
 }
 
@@ -59,13 +57,11 @@ static void wq_open(unsigned i, const struct mlx5dv_striding_rq_init_attr *strid
 {
 	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cq };
 	struct mlx5dv_wq_init_attr dv = { .comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ };
-	struct mlx5dv_rwq d;
+	struct mlx5dv_rwq d = {};
 
 	if (strides)
 		dv.striding_rq_attrs = *strides;
-	q[i].wq = strides ? mlx5dv_create_wq(ctx, &init, &dv) : ibv_create_wq(ctx, &init);
-	assert_non_null(q[i].wq);
-	memset(&d, 0, sizeof(d));
+	q[i].wq = made(strides ? mlx5dv_create_wq(ctx, &init, &dv) : ibv_create_wq(ctx, &init));
 	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .rwq = { q[i].wq, &d } }, MLX5DV_OBJ_RWQ));
 	q[i].ring = (struct ring){ .buf = d.buf, .cnt = d.wqe_cnt, .size = d.stride,
 				  .dbrec = (volatile uint32_t *)d.dbrec, .link = strides ? 16 : 0 };
@@ -83,13 +79,10 @@ static struct ibv_rwq_ind_table *table_of(unsigned n)
 {
 	struct ibv_wq *wq[WQS];
 	struct ibv_rwq_ind_table_init_attr init = { .log_ind_tbl_size = (uint32_t)__builtin_ctz(n), .ind_tbl = wq };
-	struct ibv_rwq_ind_table *t;
 
 	for (unsigned i = 0; i < n; i++)
 		wq[i] = q[i].wq;
-	t = ibv_create_rwq_ind_table(ctx, &init);
-	assert_non_null(t);
-	return t;
+	return made(ibv_create_rwq_ind_table(ctx, &init));
 }
 
 static struct ibv_qp_init_attr_ex rss_attr(struct ibv_rwq_ind_table *t, uint64_t fields)
@@ -121,13 +114,10 @@ static struct ibv_flow *flow_to(struct ibv_qp *qp, uint32_t tag)
 		{ .type = IBV_FLOW_SPEC_ETH, .size = sizeof(r.eth) },
 		{ .type = IBV_FLOW_SPEC_ACTION_TAG, .size = sizeof(r.tag), .tag_id = tag },
 	};
-	struct ibv_flow *f;
 
 	memcpy(r.eth.val.dst_mac, here, 6);
 	memset(r.eth.mask.dst_mac, 0xff, 6);
-	f = ibv_create_flow(qp, &r.attr);
-	assert_non_null(f);
-	return f;
+	return made(ibv_create_flow(qp, &r.attr));
 }
 
 /* ---- the hash ---- */
@@ -186,7 +176,7 @@ static struct mlx5_cqe64 came_to(unsigned i)
 	return c;
 }
 
-static void spread(UNUSED void **state)
+TEST(spread)
 {
 	struct ibv_rwq_ind_table *t;
 
@@ -264,7 +254,7 @@ static void errors_of(unsigned first, unsigned end, uint8_t syndrome)
 	no_cqe(&rx);
 }
 
-static void stopped(UNUSED void **state)
+TEST(stopped)
 {
 	static const struct mlx5dv_striding_rq_init_attr shape = { 6, 4, 0 };
 	struct ibv_rwq_ind_table *t;
@@ -324,7 +314,7 @@ static void stopped(UNUSED void **state)
 
 /* ---- refusals ---- */
 
-static void refusals(UNUSED void **state)
+TEST(refusals)
 {
 	const uint64_t v4 = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4;
 	/* Another function; a short key; both versions, both protocols, nothing with several queues, what is unknown */
@@ -384,7 +374,7 @@ static void refusals(UNUSED void **state)
 
 /* ---- WQs themselves ---- */
 
-static void states(UNUSED void **state)
+TEST(states)
 {
 	struct ibv_wq_attr a = { .attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE, .curr_wq_state = IBV_WQS_ERR,
 				 .wq_state = IBV_WQS_RESET };
@@ -413,9 +403,5 @@ static void states(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(spread), TEST(stopped), TEST(refusals), TEST(states),
-	};
-
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_all(setup, teardown);
 }

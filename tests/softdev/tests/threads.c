@@ -147,7 +147,7 @@ static void *start(void *arg)
 	return NULL;
 }
 
-static void all_at_once(UNUSED void **state)
+TEST(all_at_once)
 {
 	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, 0, 0 };
 	struct task t[ARRAY(types)];
@@ -171,7 +171,5 @@ static void all_at_once(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(all_at_once) };
-
-	return cmocka_run_group_tests(tests, setup, teardown) + (NO_TRAPS ? 0 : again_with("SOFTDEV_TRAP", "1"));
+	return run_all(setup, teardown) + (NO_TRAPS ? 0 : again_with("SOFTDEV_TRAP", "1"));
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * tm.c: tag matching as libmlx5 drives it: messages and the list, rendezvous, errors, faults, the device step by step. Completions byte
- * by byte: tm_raw.c; the list: tag/list.c; any order of anything: tag/recv_model.c.
+ * by byte: tm_raw.c; the list, what is without a tag or the software's to read: tag/list.c; any order of anything: tag/recv_model.c.
  */
 #include "rig_tm.h"
 
 /* ---- creation ---- */
 
-static void creation(UNUSED void **state)
+TEST(creation)
 {
 	struct ibv_cq *plain = ibv_create_cq(ctx, 16, NULL, NULL, 0), *cq;
 	struct ibv_cq_ex *ex = a_cq(64, 64);
@@ -29,8 +29,7 @@ static void creation(UNUSED void **state)
 	for (unsigned i = 0; i < ARRAY(bad); i++)
 		if (try_srq(bad[i].cq, bad[i].wr, bad[i].tags, 8) || errno != EINVAL)
 			fail_msg("row %u: errno %d", i, errno);
-	srq = try_srq(cq, 16, max, 8);
-	assert_non_null(srq);
+	srq = made(try_srq(cq, 16, max, 8));
 	/* It holds its CQ, and its QPs hold it */
 	assert_int_equal(ibv_destroy_cq(cq), EBUSY);
 	init.send_cq = init.recv_cq = cq;
@@ -49,7 +48,7 @@ static void creation(UNUSED void **state)
  * Up to one packet: match and data in one. More: one after the other, and libmlx5: the second without the header. An immediate comes
  * with the last
  */
-static void eager_sizes(UNUSED void **state)
+TEST(eager_sizes)
 {
 	static const uint32_t sizes[] = { 0, 1, 32, 33, 64, 65, 500, MTU - TMH, MTU - TMH + 1, 65536, 700000 };
 
@@ -87,7 +86,7 @@ static void eager_sizes(UNUSED void **state)
  * Without an SRQ buffer an unexpected message waits at its sender, uncounted, and takes the tag
  * that has come meanwhile
  */
-static void not_ready(UNUSED void **state)
+TEST(not_ready)
 {
 	struct match t;
 	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 6);
@@ -106,45 +105,11 @@ static void not_ready(UNUSED void **state)
 	close_tm(&t);
 }
 
-/* A message with no header, part of one, or one of another kind goes to the program and is not counted */
-static void without_tag(UNUSED void **state)
-{
-	static const struct {
-		uint8_t op;
-		uint32_t len;
-	} messages[] = { { IBV_TMH_NO_TAG, 0 }, { IBV_TMH_NO_TAG, 1 }, { IBV_TMH_NO_TAG, 4000 }, { IBV_TMH_FIN, 32 }, { IBV_TMH_FIN, 3 },
-			 { IBV_TMH_EAGER, 15 }, { IBV_TMH_RNDV, 31 }, { 4, 100 }, { 255, 16 } };
-	struct match t;
-
-	open_tm(&t, 64, 16, 64);
-	add(&t, 1, 0, 4096, 0, 0);
-	for (unsigned i = 0; i < ARRAY(messages); i++) {
-		uint32_t len = messages[i].len, head = len < 64 ? len : 64;
-		uint8_t bytes[64];
-
-		fill(bytes, sizeof(bytes), i);
-		bytes[0] = messages[i].op;
-		memset(t.rx.buf, 0xaa, SIZE);
-		untagged(&t, i, HALF, 8192);
-		send_raw(&t.tx, bytes, head, 9, len - head);
-		sent(&t.tx);
-		assert_int_equal(expect_done(t.cq, i, IBV_WC_TM_NO_TAG, 0).len, len);
-		assert_memory_equal(t.rx.buf + HALF, bytes, head);
-		assert_memory_equal(t.rx.buf + HALF + head, t.tx.buf + 9, len - head);
-		assert_true(all_bytes(t.rx.buf + HALF + len, 100, 0xaa));
-	}
-	/* Still in step */
-	add(&t, 2, 0, 4096, 1, ALL);
-	expected(&t, 1, 1001);
-	expected(&t, 1, 1002);
-	close_tm(&t);
-}
-
 /*
  * A write with an immediate takes an SRQ's buffer and is told of on the SRQ's CQ; no list is asked,
  * nothing is counted
  */
-static void written(UNUSED void **state)
+TEST(written)
 {
 	struct match t;
 	struct done d;
@@ -168,7 +133,7 @@ static void written(UNUSED void **state)
 /* ---- rendezvous ---- */
 
 /* Match, data read by the device, and FIN; what is the software's to read: tag/list.c */
-static void rendezvous(UNUSED void **state)
+TEST(rendezvous)
 {
 	static const struct {
 		uint32_t len;
@@ -196,68 +161,10 @@ static void rendezvous(UNUSED void **state)
 	close_tm(&t);
 }
 
-/* Several at once; their number goes beyond what may be read at a time */
-static void rendezvous_queue(UNUSED void **state)
-{
-	enum { N = 40, LEN = 9000 };
-	unsigned told[N] = { 0 };
-	struct request q;
-	struct match t;
-
-	open_tm(&t, 16, 64, 64);
-	for (int i = 0; i < N; i++) {
-		recv_at(&t.tx, i, FIN_AT + 64 * i, 64);
-		add(&t, i, i * LEN, LEN, i, ALL);
-	}
-	for (int i = 0; i < N; i++) {
-		q = rndv_of(&t, N - 1 - i, i, LEN - i, 0);
-		offer(&t, &q, 0);
-	}
-	for (int i = 0; i < 2 * N; i++) {
-		struct done d = next_done(t.cq);
-		unsigned k = d.wr_id - 1000;
-
-		assert_true(d.status == IBV_WC_SUCCESS && k < N && told[k] < 2);
-		assert_int_equal(d.flags, told[k] ? IBV_WC_TM_DATA_VALID : IBV_WC_TM_MATCH);
-		if (told[k]++)
-			assert_memory_equal(t.rx.buf + k * LEN, t.tx.buf + N - 1 - k, LEN - (N - 1 - k));
-	}
-	for (int i = 0; i < N; i++) {
-		assert_int_equal(plain_wc(t.tx.rcq).wr_id, i);
-		assert_int_equal(be64toh(((struct ibv_tmh *)(void *)(t.tx.buf + FIN_AT + 64 * i))->tag), N - 1 - i);
-	}
-	close_tm(&t);
-}
-
-/* The buffer is too small, or the request is not one for the device: it is the program's, and lies in the tagged buffer */
-static void rendezvous_by_software(UNUSED void **state)
-{
-	static const struct {
-		uint32_t len, room;
-		size_t extra;
-	} cases[] = { { 1000, 999, 0 }, { 0xffffffff, 4096, 1 }, { 100, 4096, 33 }, { 100, 4096, 900 } };
-	struct match t;
-
-	open_tm(&t, 16, 8, 64);
-	for (unsigned i = 0; i < ARRAY(cases); i++) {
-		const size_t all = TMH + RVH + cases[i].extra;
-		struct request q = rndv_of(&t, 5, 0, cases[i].len, cases[i].extra);
-		struct done d;
-
-		add(&t, i, 64, cases[i].room, 5, ALL);
-		offer(&t, &q, cases[i].extra);
-		d = next_done(t.cq);
-		assert_true(d.status == IBV_WC_TM_RNDV_INCOMPLETE && d.wr_id == 1000 + i && d.flags == MATCHED);
-		assert_true(d.len == all && d.tm.tag == 5);
-		assert_memory_equal(t.rx.buf + 64, &q, all);
-	}
-	close_tm(&t);
-}
-
 /* ---- errors ---- */
 
 /* An SRQ buffer that is too small, whose key is bad, or whose key is bad in the middle of a message that was counted: it counts no more */
-static void bad_untagged_buffer(UNUSED void **state)
+TEST(bad_untagged_buffer)
 {
 	static const struct {
 		uint32_t len, first;
@@ -293,7 +200,7 @@ static void bad_untagged_buffer(UNUSED void **state)
 }
 
 /* The device reads what it may not, or gets no answer: the match stands and the data do not come. libmlx5: this is IBV_WC_RECV */
-static void cancelled(UNUSED void **state)
+TEST(cancelled)
 {
 	enum { KEY, TO_ERR, TO_RESET };
 
@@ -326,7 +233,7 @@ static void cancelled(UNUSED void **state)
 }
 
 /* The peer fails in the middle of a message, and connects again: what it began does not come, and what it sends then is another message */
-static void given_up(UNUSED void **state)
+TEST(given_up)
 {
 	for (int late = 0; late < 2; late++) {
 		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
@@ -366,7 +273,7 @@ static void given_up(UNUSED void **state)
 
 /* ---- faults: what the device asks of the peer is sent as any message ---- */
 
-static void faults(UNUSED void **state)
+TEST(faults)
 {
 	/* Message 1 is the offer, 2 the READ, 3 the FIN; a retry is one more */
 	static const struct {
@@ -406,7 +313,7 @@ static void faults(UNUSED void **state)
 
 /* ---- the stepped device: what it does by itself is no WQE, and has its turn like one ---- */
 
-static void steps(UNUSED void **state)
+TEST(steps)
 {
 	struct request q;
 	struct match t;
@@ -438,11 +345,5 @@ static void steps(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		TEST(creation), TEST(eager_sizes), TEST(not_ready), TEST(without_tag), TEST(written), TEST(rendezvous),
-		TEST(rendezvous_queue), TEST(rendezvous_by_software), TEST(bad_untagged_buffer), TEST(cancelled), TEST(given_up),
-		TEST(faults), TEST(steps),
-	};
-
-	return RUN(tests);
+	return RUN();
 }

@@ -86,7 +86,7 @@ static void fresh_pair(struct side of[2], struct ring *r)
  * What is done when, of posts whose steps are left out or come at the wrong time. p: a WQE, c: the record, r: the register, o: of
  * another QP, whose doorbell is its own
  */
-static void steps(UNUSED void **state)
+TEST(steps)
 {
 	static const struct {
 		const char *steps;
@@ -132,7 +132,7 @@ static void steps(UNUSED void **state)
 }
 
 /* The ways in which programs store to a register */
-static void stores(UNUSED void **state)
+TEST(stores)
 {
 	struct ring r;
 
@@ -171,7 +171,7 @@ static void stores(UNUSED void **state)
 }
 
 /* Asking for an event takes the record and the register, too; threads.c has libmlx5 ask */
-static void arming(UNUSED void **state)
+TEST(arming)
 {
 	struct mlx5dv_cq c = { .comp_mask = 0 };
 	struct mlx5dv_obj obj = { .cq = { .out = &c } };
@@ -207,7 +207,7 @@ static void handler(int sig, siginfo_t *info, UNUSED void *context)
 		put_and_ring(handlers_ring, 300, 100, 300);
 }
 
-static void other_signals(UNUSED void **state)
+TEST(other_signals)
 {
 	uint8_t *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct itimerval every = { { 0, 500 }, { 0, 500 } }, never = { { 0, 0 }, { 0, 0 } };
@@ -256,9 +256,7 @@ static void other_signals(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(steps), TEST(stores), TEST(arming), TEST(other_signals) };
-
 	skip_all_if(!softdev_present() || NO_TRAPS, "traps need the software device, x86-64 and no sanitizer");
 	setenv("SOFTDEV_TRAP", "1", 1); /* read when a device is first asked for */
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_all(setup, teardown);
 }

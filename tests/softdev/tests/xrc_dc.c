@@ -52,12 +52,11 @@ static struct ibv_qp *dc_qp(enum mlx5dv_dc_type type, struct ibv_srq *srq, unsig
 
 static void open_cq(void)
 {
-	cq = ibv_create_cq(ctx, 63, NULL, NULL, 0);
-	assert_non_null(cq);
+	cq = made(ibv_create_cq(ctx, 63, NULL, NULL, 0));
 }
 
 /* A domain that has a file is the same to all that open it with that file, and goes with the last of them */
-static void domains(UNUSED void **state)
+TEST(domains)
 {
 	struct ibv_context *other = ibv_open_device(ctx->device);
 	struct ibv_pd *other_pd = ibv_alloc_pd(other);
@@ -89,7 +88,7 @@ static void domains(UNUSED void **state)
 	fclose(file);
 }
 
-static void refusals(UNUSED void **state)
+TEST(refusals)
 {
 	enum { STATE = IBV_QP_STATE, UP = STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT };
 	static const struct {
@@ -173,7 +172,7 @@ static void connect_xrc(struct ibv_xrcd *xrcd)
 }
 
 /* The PD that counts is that of the SRQ which a request names */
-static void keys(UNUSED void **state)
+TEST(keys)
 {
 	struct ibv_xrcd *xrcd = open_domain(ctx, -1, O_CREAT), *apart = open_domain(ctx, -1, O_CREAT);
 	struct ibv_pd *pds[2] = { pd, ibv_alloc_pd(ctx) };
@@ -235,7 +234,7 @@ static struct ibv_qp_ex *dci_up(struct ibv_qp *qp, struct ibv_ah **ah)
 }
 
 /* With a target its completions go, and its SRQ has room for as many again */
-static void gone_target(UNUSED void **state)
+TEST(gone_target)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 3, .max_sge = 1 } };
 	struct ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0, &usual);
@@ -247,7 +246,6 @@ static void gone_target(UNUSED void **state)
 	struct ibv_qp *dct, *dci;
 	struct ibv_qp_ex *ex;
 	struct ibv_ah *ah;
-	uint64_t text;
 
 	open_cq();
 	assert_true(srq && mr);
@@ -260,7 +258,7 @@ static void gone_target(UNUSED void **state)
 	ex = dci_up(dci, &ah);
 	while (!ibv_post_srq_recv(srq, &r, &bad))
 		;
-	for (text = 1; text < 3; text++) {
+	for (uint64_t text = 1; text < 3; text++) {
 		ibv_wr_start(ex);
 		ex->wr_flags = 0;
 		ibv_wr_send(ex);
@@ -277,7 +275,7 @@ static void gone_target(UNUSED void **state)
 }
 
 /* A failed stream is flushed until it is reset, and others work; the fourth of four stops the DCI */
-static void failed_streams(UNUSED void **state)
+TEST(failed_streams)
 {
 	static const struct {
 		uint16_t reset, stream;
@@ -312,7 +310,5 @@ static void failed_streams(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(domains), TEST(refusals), TEST(keys), TEST(gone_target), TEST(failed_streams) };
-
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_all(setup, teardown);
 }

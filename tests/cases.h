@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * cases.h: cmocka, with what it needs before it, and tests that enter themselves. TEST(name) { ... } is a test of this program;
+ * run_all runs all, in the order in which they stand. Include it first.
+ */
+#ifndef TESTS_CASES_H
+#define TESTS_CASES_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus /* of which cmocka's header knows nothing */
+extern "C" {
+#endif
+#include <cmocka.h>
+#ifdef __cplusplus
+}
+#endif
+#include <errno.h>
+
+#define ARRAY(a) (sizeof(a) / sizeof((a)[0]))
+#define UNUSED __attribute__((unused))
+
+/* A call that must give 0 */
+#define must(call) assert_int_equal(call, 0)
+
+/* What a call gives, which must not be NULL */
+#define made(call)                                                                                                               \
+	({                                                                                                                       \
+		__typeof__(call) made_ = (call);                                                                                 \
+		assert_non_null(made_);                                                                                          \
+		made_;                                                                                                           \
+	})
+
+static struct CMUnitTest tests_entered[64];
+static size_t tests_entered_cnt;
+
+UNUSED static void test_enter(const char *name, CMUnitTestFunction run, CMFixtureFunction up, CMFixtureFunction down)
+{
+	struct CMUnitTest *t = &tests_entered[tests_entered_cnt++];
+
+	t->name = name;
+	t->test_func = run;
+	t->setup_func = up;
+	t->teardown_func = down;
+}
+
+#define TEST_WITH(name, up, down)                                                                                                \
+	static void name(void **state);                                                                                          \
+	__attribute__((constructor(1000 + __COUNTER__))) static void name##_enter(void) { test_enter(#name, name, up, down); }   \
+	static void name(UNUSED void **state)
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+
+/* With set-up and clean-up for all of them. Returns how many have failed */
+#define run_all(up, down) _cmocka_run_group_tests(program_invocation_short_name, tests_entered, tests_entered_cnt, up, down)
+
+#endif

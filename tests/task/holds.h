@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * holds.h: a device that does not let go: as many calls that destroy fail as hold_* says; gone_* counts those that did not.
+ */
+#ifndef TESTS_TASK_HOLDS_H
+#define TESTS_TASK_HOLDS_H
+
+#include "common.h"
+#include <dlfcn.h>
+
+#ifdef __cplusplus
+#define HOLDS_C extern "C"
+#else
+#define HOLDS_C
+#endif
+
+#define HOLDS(call, type, hold, gone)                                       \
+	static uint32_t hold, gone;                                         \
+	HOLDS_C int call(struct type *object)                               \
+	{                                                                   \
+		void *at = made(dlvsym(RTLD_NEXT, #call, "IBVERBS_1.1"));   \
+		int (*fn)(struct type *), err;                              \
+                                                                            \
+		if (hold) {                                                 \
+			hold--;                                             \
+			return EBUSY;                                       \
+		}                                                           \
+		memcpy(&fn, &at, sizeof(fn));                               \
+		err = fn(object);                                           \
+		gone += !err;                                               \
+		return err;                                                 \
+	}
+
+HOLDS(ibv_destroy_qp, ibv_qp, hold_qp, gone_qp)
+HOLDS(ibv_destroy_cq, ibv_cq, hold_cq, gone_cq)
+HOLDS(ibv_dereg_mr, ibv_mr, hold_mr, gone_mr)
+
+#endif
