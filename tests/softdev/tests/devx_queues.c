@@ -339,7 +339,7 @@ CASE(said_by_verbs)
 	must(mlx5dv_init_obj(&(struct mlx5dv_obj){ .cq = { s->rcq, &cq[1] } }, MLX5DV_OBJ_CQ));
 	c = verbs_qp(s->qp);
 	EXPECT(&c, { QPC, 4, RTS }, { QPC + 0x8, 8, RC }, { QPC + 0x27, 1, 0 }, { QPC + 0x28, 24, pdn }, { QPC + 0x40, 3, 3 }, { QPC + 0x43, 5, 30 },
-	       { QPC + 0x49, 4, 6 }, { QPC + 0x4d, 3, 2 }, { QPC + 0x50, 1, 0 }, { QPC + 0x51, 4, 8 }, { QPC + 0xa8, 24, s[1].qp->qp_num },
+	       { QPC + 0x49, 4, 6 }, { QPC + 0x4d, 3, 2 }, { QPC + 0x50, 1, 0 }, { QPC + 0x51, 4, 9 }, { QPC + 0xa8, 24, s[1].qp->qp_num },
 	       { QPC + 0x380, 4, 8 }, { QPC + 0x388, 3, 4 }, { QPC + 0x38d, 3, 3 }, { QPC + 0x390, 3, 7 }, { QPC + 0x3c8, 24, 0x123456 },
 	       { QPC + 0x3e8, 24, cq[0].cqn }, { QPC + 0x488, 3, 4 }, { QPC + 0x48c, 4, 6 }, { QPC + 0x490, 3, 4 }, { QPC + 0x4a3, 5, 1 },
 	       { QPC + 0x4a8, 24, 0x123456 }, { QPC + 0x4e8, 24, cq[1].cqn }, { QPC + 0x565, 3, 0 }, { QPC + 0x568, 24, 0 }, { PATH + 0x10, 16, 0 },
