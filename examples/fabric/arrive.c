@@ -68,7 +68,7 @@ static int register_buffers(struct endpoint *ep, struct op *op)
 	while (!err && op->regions < op->iovs) {
 		const struct iovec *v = &op->iov[op->regions];
 
-		err = region_get(ep->domain, op->plain ? NULL : op->mr[op->regions], v->iov_base, v->iov_len,
+		err = region_get(ep->domain, op->mr[op->regions], v->iov_base, v->iov_len,
 				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, &op->region[op->regions]);
 		op->regions += !err;
 	}
@@ -236,6 +236,7 @@ void arrive_discard(struct endpoint *ep, struct buf *kept)
 static int tagged(struct endpoint *ep, struct peer *p, const struct message *m, const void *at, uint32_t bytes,
 		  struct buf *b)
 {
+	const uint64_t key = (m->tag & ep->tag_bits) | p->source;
 	struct buf *place = keep_place(ep, bytes, b);
 	struct inlay_match_found found;
 	int r;
@@ -250,15 +251,11 @@ static int tagged(struct endpoint *ep, struct peer *p, const struct message *m, 
 		return r;
 	}
 	do
-		r = inlay_match_arrive(&ep->match, (m->tag & ep->tag_bits) | p->source, (uintptr_t)place, &found);
+		r = place ? inlay_match_arrive(&ep->match, key, (uintptr_t)place, &found) : inlay_match_meet(&ep->match, key, &found);
 	while (r == -EAGAIN && !match_grow(ep));
 	if (r == 1)
 		arrive_meet(ep, p, m, (struct op *)(uintptr_t)found.cookie);
-	else if (!r && !place) {
-		inlay_match_remove(&ep->match, found.handle, &found);
-		r = -EAGAIN;
-	}
-	return r == 1 ? 0 : r ? -FI_EAGAIN : keep(ep, p, at, bytes, b, place);
+	return r == 1 ? 0 : r || !place ? -FI_EAGAIN : keep(ep, p, at, bytes, b, place);
 }
 
 int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)

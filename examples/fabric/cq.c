@@ -114,20 +114,22 @@ ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
  */
 INLAY_ALWAYS ssize_t cq_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source, bool tagged)
 {
-	uint8_t *const first = cq->first, *const last = cq->last;
+	uint8_t *first, *last;
 
-	if (first != last) {
-		if (!tagged || INLAY_UNLIKELY(last - first != sizeof(struct cq_entry)) || INLAY_UNLIKELY(count < 2) || source)
-			return cq_copy_any(cq, buf, count, source);
-		memcpy(buf, first, sizeof(struct fi_cq_tagged_entry));
-		cq->first = last;
-		cq->drained = true;
-		return 1;
+	if (cq->drained) {
+		cq->drained = false;
+		return INLAY_UNLIKELY(cq->error != NULL) ? -FI_EAVAIL : -FI_EAGAIN;
 	}
-	if (!cq->drained)
+	first = cq->first;
+	last = cq->last;
+	if (first == last)
 		return tagged ? progress_front(cq, buf, count, source) : cq_drive(cq, buf, count, source);
-	cq->drained = false;
-	return cq->error ? -FI_EAVAIL : -FI_EAGAIN;
+	if (!tagged || INLAY_UNLIKELY(first + sizeof(struct cq_entry) != last) || INLAY_UNLIKELY(count < 2) || source)
+		return cq_copy_any(cq, buf, count, source);
+	memcpy(buf, first, sizeof(struct fi_cq_tagged_entry));
+	cq->first = last;
+	cq->drained = true;
+	return 1;
 }
 
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)

@@ -109,7 +109,6 @@ int endpoints_add(struct endpoints *all, struct endpoint *ep)
 		return -FI_ENOMEM;
 	all->list = list;
 	list[all->count++] = ep;
-	all->only = all->count == 1 ? ep : NULL;
 	return 0;
 }
 
@@ -120,7 +119,6 @@ void endpoints_remove(struct endpoints *all, const struct endpoint *ep)
 	for (i = 0; i < all->count; i++)
 		if (all->list[i] == ep) {
 			all->list[i] = all->list[--all->count];
-			all->only = all->count == 1 ? all->list[0] : NULL;
 			return;
 		}
 }
@@ -131,8 +129,10 @@ static int endpoint_close(struct fid *fid)
 	struct domain *d = ep->domain;
 
 	enter(d);
-	if (ep->enabled)
+	if (ep->enabled) {
+		recv_settle(ep->rx_cq);
 		connect_bye(ep);
+	}
 	peer_free_all(ep);
 	if (ep->ud_qp)
 		ibv_destroy_qp(ep->ud_qp);

@@ -158,7 +158,7 @@ struct fabric {
 
 /* The endpoints bound to an object. Reading a CQ or a counter drives its endpoints. */
 struct endpoints {
-	struct endpoint **list, *only; /* only: list[0] if it is the only one, or NULL */
+	struct endpoint **list;
 	uint32_t count;
 };
 
@@ -222,6 +222,7 @@ struct cq {
 	size_t entry_size;        /* of the application's format */
 	size_t given;             /* entries in the application's array after such a read */
 	bool drained;             /* the last read was told all that there was */
+	struct endpoint *front;   /* whose front receive waits, or NULL */
 	struct cq_error *error, **last_error;
 	struct fi_cq_err_entry lost; /* for which there was no memory */
 	struct endpoints endpoints;
@@ -274,6 +275,7 @@ struct op {
 	uint8_t *buf;             /* iov[0], if there is one */
 	size_t len;               /* all of iov; of a multi-receive what is left */
 	struct op *next;          /* posted receives, waiting reads, free ones */
+	struct mr *mr[IOV_LIMIT]; /* receive: the application's registrations of iov, or NULL */
 	struct peer *peer;        /* source or destination */
 
 	uint32_t generation;
@@ -290,7 +292,6 @@ struct op {
 	size_t min;               /* multi-receive: the least that must be left */
 	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request; OP_RMA: what is read back */
 	struct iovec iov[IOV_LIMIT];
-	struct mr *mr[IOV_LIMIT]; /* receive that is not plain: the application's registrations of iov */
 	struct segment segment[IOV_LIMIT];
 	struct inlay_cache_region *region[IOV_LIMIT];
 };
@@ -404,7 +405,7 @@ struct endpoint {
 	uint64_t tag_bits;        /* that count */
 	uint32_t source_bits;     /* the others */
 	struct op *free_ops;
-	struct op *front;         /* a plain receive that is not in the table yet, which is empty; or NULL */
+	struct op *front;         /* if rx_cq->front is this: a plain receive that is not in the table yet, which is empty, */
 	uint64_t front_key;       /* and what is matched */
 	uint64_t ignored;         /* bits that all receives have ignored; all ones before the first */
 	struct buf *spare;        /* for an entry of the shared receive queue that gives its buffer away */
@@ -886,7 +887,7 @@ void recv_end_early(struct endpoint *ep, struct op *op, int err); /* before a me
 void recv_end(struct endpoint *ep, struct op *op, int err);       /* its message was read */
 void untagged_part_end(struct endpoint *ep, struct op *multi);    /* or a message into a part of it */
 
-void recv_settle(struct endpoint *ep); /* the front receive enters the table; call before the table is used */
+void recv_settle(struct cq *cq); /* the front receive enters the table; call before the table is used */
 int match_init(struct endpoint *ep);
 int match_grow(struct endpoint *ep); /* to twice the size. 0 or -FI_EAGAIN */
 

@@ -98,16 +98,16 @@ INLAY_ALWAYS bool message_put(void *entry, const void *at, uint8_t flags, uint32
 		__builtin_unreachable();
 	if (INLAY_UNLIKELY(len > room))
 		return false;
-	if (INLAY_LIKELY(len <= 64))
-		inlay_copy(to, payload, len);
-	else
-		memcpy(to, payload, len);
 	e->op_context = context;
 	e->flags = told;
 	e->len = len;
 	e->buf = to;
 	e->data = data;
 	e->tag = wire->tag;
+	if (INLAY_LIKELY(len <= 64))
+		inlay_copy(to, payload, len);
+	else
+		memcpy(to, payload, len);
 	return true;
 }
 
@@ -141,7 +141,7 @@ INLAY_ALWAYS int keep(struct endpoint *ep, struct peer *p, const void *at, uint3
 /* A receive has asked for it. */
 INLAY_ALWAYS void unkeep(struct endpoint *ep, struct buf *kept)
 {
-	buf_give(kept->size == SMALL_MESSAGE ? &ep->small : &ep->bounce, kept);
+	buf_give(INLAY_LIKELY(kept->size == SMALL_MESSAGE) ? &ep->small : &ep->bounce, kept);
 }
 
 #endif

@@ -99,20 +99,26 @@ INLAY_ALWAYS int usual(struct endpoint *ep, struct peer *p, const void *at, uint
 	return 0;
 }
 
-/* The sender of a usual message that lies in its CQE, with these flags; NULL: it is another completion. */
+/* Whether this is a message that lies in its CQE. */
+INLAY_ALWAYS bool is_short(const struct endpoint *ep, const struct mlx5_cqe64 *cqe)
+{
+	return INLAY_LIKELY(!((cqe->op_own ^ ep->short_cqe) & ~3));
+}
+
+/* The sender of such a one, if it is of the usual kind with these flags; or NULL. */
 INLAY_ALWAYS struct peer *sender_short(const struct endpoint *ep, const struct mlx5_cqe64 *cqe, uint8_t flags, uint32_t *bytes)
 {
 	uint32_t first;
 
 	memcpy(&first, cqe, sizeof(first));
 	*bytes = inlay_cqe_byte_count(cqe);
-	if (INLAY_UNLIKELY((cqe->op_own ^ ep->short_cqe) & ~3) || first != (WIRE_EAGER | ((uint32_t)FLAG_TAGGED | flags) << 8) ||
+	if (first != (WIRE_EAGER | ((uint32_t)FLAG_TAGGED | flags) << 8) ||
 	    INLAY_UNLIKELY(*bytes - header_bytes(flags) > 32 - header_bytes(flags)))
 		return NULL;
 	return (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
 }
 
-/* A short message. False: it is not one, or not of the usual kind and flags. */
+/* A short message. False: it is not of the usual kind with these flags. */
 INLAY_ALWAYS bool received_short(struct endpoint *ep, const struct mlx5_cqe64 *cqe, uint8_t flags)
 {
 	uint32_t bytes;
@@ -154,7 +160,7 @@ APART void progress_late(struct endpoint *ep)
 	struct buf *b;
 	int r;
 
-	recv_settle(ep);
+	recv_settle(ep->rx_cq);
 	memset(&cqe, 0, sizeof(cqe));
 	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 	while ((b = ep->late_head)) {
@@ -274,10 +280,10 @@ INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 {
 	uint32_t n;
 
-	if (ep->front)
-		recv_settle(ep);
+	if (ep->rx_cq->front)
+		recv_settle(ep->rx_cq);
 	for (n = 0; n < BATCH && cqe; n++, cqe = inlay_cq_peek(&ep->cq)) {
-		if (received_short(ep, cqe, FLAG_DATA) || received_short(ep, cqe, 0))
+		if (is_short(ep, cqe) && (received_short(ep, cqe, FLAG_DATA) || received_short(ep, cqe, 0)))
 			continue;
 		if (inlay_cqe_is_error(cqe) || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
 			ended(ep, cqe);
@@ -292,35 +298,43 @@ INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	inlay_srq_ring(&ep->srq);
 }
 
-/* The rest of progress_front; apart, so that neither saves registers. */
-static CALLED ssize_t front_met(struct endpoint *ep, const struct mlx5_cqe64 *cqe, void *buf, uint32_t bytes)
+/* The front receive's message, if it comes next and is a short one with these flags. Returns 1, or 0: it does not. */
+INLAY_ALWAYS ssize_t front(struct cq *cq, void *buf, size_t count, fi_addr_t *source, uint8_t flags)
 {
-	const uint8_t flags = ((const struct wire *)(const void *)cqe)->flags;
+	struct endpoint *ep = cq->front;
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&ep->cq);
 	struct op *op = ep->front;
+	struct peer *p;
+	uint32_t bytes;
 
-	if (INLAY_UNLIKELY(!message_put(buf, cqe, flags, bytes, 32, op->buf, op->len, op->context))) {
-		recv_settle(ep); /* another read sees what to do */
-		return -FI_EAGAIN;
-	}
-	ep->front = NULL;
+	if (!cqe || !is_short(ep, cqe) || INLAY_UNLIKELY(!(p = sender_short(ep, cqe, flags, &bytes))) ||
+	    INLAY_UNLIKELY((key_of(ep, p, cqe) ^ ep->front_key) & ~ep->ignored) ||
+	    INLAY_UNLIKELY(bytes - header_bytes(flags) > op->len))
+		return 0;
+	if (source)
+		*source = p->addr;
+	cq->drained = count > 1;
+	cq->front = NULL;
 	op->next = ep->free_ops;
 	ep->free_ops = op;
 	ep->polls++;
+	message_put(buf, cqe, flags, bytes, 32, op->buf, op->len, op->context);
 	inlay_srq_recycle(&ep->srq, cqe);
 	inlay_cq_advance(&ep->cq, 1);
 	inlay_srq_ring(&ep->srq);
 	return 1;
 }
 
-/* The same, when there may be more to do than to take the next message. */
+/* What else there may be to do; apart, so that progress_front saves no registers. */
 static CALLED ssize_t front_looks(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-	struct endpoint *ep = cq->endpoints.only;
-	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&ep->cq);
+	struct endpoint *ep = cq->front;
 
-	if (ep->waiting_head || !((ep->polls + 1) & ep->pause) || inlay_cq_holds(&ep->cq, inlay_srq_size(&ep->srq) / 4))
-		return cq_drive(cq, buf, count, source);
-	return front_met(ep, cqe, buf, inlay_cqe_byte_count(cqe));
+	if (ep && count && cq->endpoints.count == 1 && !ep->waiting_head && (ep->polls + 1) & ep->pause &&
+	    !inlay_cq_holds(&ep->cq, inlay_srq_size(&ep->srq) / 4) &&
+	    (front(cq, buf, count, source, 0) || front(cq, buf, count, source, FLAG_DATA)))
+		return 1;
+	return cq_drive(cq, buf, count, source);
 }
 
 /*
@@ -330,21 +344,10 @@ static CALLED ssize_t front_looks(struct cq *cq, void *buf, size_t count, fi_add
  */
 ssize_t progress_front(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-	struct endpoint *ep = cq->endpoints.only;
-	const struct mlx5_cqe64 *cqe;
-	struct peer *p;
-	uint32_t bytes;
-
-	if (INLAY_UNLIKELY(!ep) || INLAY_UNLIKELY(!ep->front) || INLAY_UNLIKELY(ep->rx_cq != cq) || INLAY_UNLIKELY(!count))
-		return cq_drive(cq, buf, count, source);
-	cqe = inlay_cq_peek(&ep->cq);
-	if (!cqe || (!(p = sender_short(ep, cqe, FLAG_DATA, &bytes)) && INLAY_UNLIKELY(!(p = sender_short(ep, cqe, 0, &bytes)))) ||
-	    INLAY_UNLIKELY((key_of(ep, p, cqe) ^ ep->front_key) & ~ep->ignored))
-		return cq_drive(cq, buf, count, source);
-	cq->drained = count > 1;
-	if (source)
-		*source = p->addr;
-	return INLAY_LIKELY((ep->polls + 1) & 15) ? front_met(ep, cqe, buf, bytes) : front_looks(cq, buf, count, source);
+	if (INLAY_UNLIKELY(!cq->front) || INLAY_UNLIKELY(!count) || INLAY_UNLIKELY(!((cq->front->polls + 1) & 15)) ||
+	    !front(cq, buf, count, source, FLAG_DATA))
+		return front_looks(cq, buf, count, source);
+	return 1;
 }
 
 void progress(struct endpoint *ep)

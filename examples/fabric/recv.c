@@ -152,7 +152,7 @@ static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64
 /* ---- The short path ---- */
 
 /* Takes the next free op, which there must be, for a plain receive. */
-INLAY_ALWAYS struct op *op_plain(struct endpoint *ep, void *buf, size_t len, void *context)
+INLAY_ALWAYS struct op *op_plain(struct endpoint *ep, void *buf, size_t len, void *desc, void *context)
 {
 	struct op *op = ep->free_ops;
 
@@ -164,58 +164,63 @@ INLAY_ALWAYS struct op *op_plain(struct endpoint *ep, void *buf, size_t len, voi
 	op->context = context;
 	op->buf = (uint8_t *)buf;
 	op->len = len;
+	op->mr[0] = (struct mr *)desc;
 	op->plain = true;
 	return op;
 }
 
 /* Posts a plain receive that no kept message matches. There is a free op. */
-static CALLED ssize_t post_plain(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t key)
+static CALLED ssize_t post_plain(struct endpoint *ep, void *buf, size_t len, void *desc, void *context, uint64_t key)
 {
-	struct op *op = op_plain(ep, buf, len, context);
+	struct op *op = op_plain(ep, buf, len, desc, context);
 	struct inlay_match_found found;
-	int r = inlay_match_post(&ep->match, key, INLAY_MATCH_EXACT, (uintptr_t)op, &found);
 
-	if (r == 1)
-		__builtin_unreachable();
-	return INLAY_LIKELY(!r) ? 0 : post_any(ep, op, key, INLAY_MATCH_EXACT, NULL);
+	if (INLAY_LIKELY(!inlay_match_add(&ep->match, key, (uintptr_t)op, &found)))
+		return 0;
+	return post_any(ep, op, key, INLAY_MATCH_EXACT, NULL);
 }
 
 /* And while messages are kept. */
-static CALLED ssize_t post_kept(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t key)
+static CALLED ssize_t post_kept(struct endpoint *ep, void *buf, size_t len, void *desc, void *context, uint64_t key)
 {
 	struct cq *cq = ep->rx_cq;
 	struct inlay_match_found found;
+	struct cq_entry *entry;
 	struct buf *kept;
 
 	if (INLAY_UNLIKELY(cq_room(cq, 2)))
 		return -FI_EAGAIN;
 	if (!inlay_match_take(&ep->match, key, INLAY_MATCH_UNEXPECTED, &found))
-		return post_plain(ep, buf, len, context, key);
+		return post_plain(ep, buf, len, desc, context, key);
 	kept = (struct buf *)(uintptr_t)found.cookie;
+	entry = (struct cq_entry *)(void *)cq->last; /* of our array: no read is under way */
 	if (message_usual(kept->data) &&
-	    INLAY_LIKELY(message_put(cq->last, kept->data, kept->data[1], kept->len, UINT32_MAX, buf, len, context))) {
-		cq_added(cq, cq->last, kept->peer->addr);
+	    INLAY_LIKELY(message_put(entry, kept->data, kept->data[1], kept->len, UINT32_MAX, buf, len, context))) {
+		entry->source = kept->peer->addr;
+		cq->last = (uint8_t *)(entry + 1);
+		cq->drained = false;
 		unkeep(ep, kept);
 	} else {
-		arrive_meet_kept(ep, kept, op_plain(ep, buf, len, context));
+		arrive_meet_kept(ep, kept, op_plain(ep, buf, len, desc, context));
 	}
 	return 0;
 }
 
 /* And behind the front receive. */
-static CALLED ssize_t post_second(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t key)
+static CALLED ssize_t post_second(struct endpoint *ep, void *buf, size_t len, void *desc, void *context, uint64_t key)
 {
-	recv_settle(ep);
-	return post_plain(ep, buf, len, context, key);
+	recv_settle(ep->rx_cq);
+	return post_plain(ep, buf, len, desc, context, key);
 }
 
-APART void recv_settle(struct endpoint *ep)
+APART void recv_settle(struct cq *cq)
 {
+	struct endpoint *ep = cq->front;
 	struct inlay_match_found found;
 
-	if (ep->front) /* there is room: the table is empty */
-		inlay_match_post(&ep->match, ep->front_key, INLAY_MATCH_EXACT, (uintptr_t)ep->front, &found);
-	ep->front = NULL;
+	if (ep) /* there is room: the table is empty */
+		inlay_match_add(&ep->match, ep->front_key, (uintptr_t)ep->front, &found);
+	cq->front = NULL;
 }
 
 static CALLED ssize_t recv_any(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
@@ -237,23 +242,22 @@ ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_ad
 	struct endpoint *ep = container_of(fid, struct endpoint, fid);
 	const struct peer *from;
 
-	from = INLAY_UNLIKELY(desc != NULL) && len > settings.eager ? NULL :
-	       INLAY_LIKELY(source < ep->recv_addrs) ? ep->by_addr[source] :
+	from = INLAY_LIKELY(source < ep->recv_addrs) ? ep->by_addr[source] :
 	       ep->rx_plain && !ep->directed ? &ep->anybody : NULL;
 	if (INLAY_UNLIKELY(!from) || INLAY_UNLIKELY(!ep->free_ops) || INLAY_UNLIKELY(ignore != ep->ignored) ||
 	    INLAY_UNLIKELY(from->state >= PEER_FAILING))
 		return recv_any(fid, buf, len, desc, source, tag, ignore, context);
 	tag = (tag & ep->tag_bits) | from->source;
 	if (inlay_match_count(&ep->match, INLAY_MATCH_UNEXPECTED))
-		return post_kept(ep, buf, len, context, tag);
-	if (inlay_match_is_empty(&ep->match)) {
-		if (INLAY_UNLIKELY(ep->front != NULL))
-			return post_second(ep, buf, len, context, tag);
-		ep->front_key = tag;
-		ep->front = op_plain(ep, buf, len, context);
-		return 0;
-	}
-	return post_plain(ep, buf, len, context, tag);
+		return post_kept(ep, buf, len, desc, context, tag);
+	if (!inlay_match_is_empty(&ep->match))
+		return post_plain(ep, buf, len, desc, context, tag);
+	if (INLAY_UNLIKELY(ep->rx_cq->front != NULL))
+		return post_second(ep, buf, len, desc, context, tag);
+	ep->front_key = tag;
+	ep->front = op_plain(ep, buf, len, desc, context);
+	ep->rx_cq->front = ep;
+	return 0;
 }
 
 /* ---- Peek, claim, discard ---- */
@@ -310,7 +314,7 @@ static ssize_t receive(struct endpoint *ep, const struct iovec *iov, void **desc
 
 	if (iovs > IOV_LIMIT || (flags & FI_MULTI_RECV && (iovs != 1 || flags & FI_TAGGED)))
 		return -FI_EINVAL;
-	recv_settle(ep);
+	recv_settle(ep->rx_cq);
 	err = key_of(ep, source, tag, ignore, flags, &key, &mask, &from);
 	if (!err)
 		err = cq_room(ep->rx_cq, 2);
@@ -386,7 +390,7 @@ static int end_posted(struct endpoint *ep, const struct peer *p, const void *con
 	int none = untagged_end(ep, p, context, err);
 	uint32_t at = 0;
 
-	recv_settle(ep);
+	recv_settle(ep->rx_cq);
 	while ((p || none) && inlay_match_next(&ep->match, &at, &found)) {
 		struct op *op = (struct op *)(uintptr_t)found.cookie;
 

@@ -184,6 +184,31 @@ INLAY_ALWAYS int inlay_match_take(struct inlay_match *m, uint64_t tag, enum inla
 	return inlay_match_take_first_(m, inlay_match_slot_(m, 0, tag), kind, found);
 }
 
+/* Posts an exact receive, whose tag has this slot. */
+INLAY_ALWAYS int inlay_match_add_(struct inlay_match *m, uint32_t *slot, uint64_t tag, uint64_t cookie,
+				  struct inlay_match_found *found)
+{
+	uint32_t e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & m->mask[0], m->mask[0], 0, cookie);
+
+	if (INLAY_UNLIKELY(!e))
+		return inlay_match_tell_(m, 0, found, -EAGAIN);
+	m->posted++;
+	inlay_match_link_(m, slot, *slot, 0, e);
+	return inlay_match_tell_(m, e, found, 0);
+}
+
+/*
+ * Posts a receive with INLAY_MATCH_EXACT that no message matches: the rest of inlay_match_post, when
+ * inlay_match_take has returned 0 or no message is kept. Returns 0 or -EAGAIN, as inlay_match_post.
+ */
+INLAY_ALWAYS int inlay_match_add(struct inlay_match *m, uint64_t tag, uint64_t cookie, struct inlay_match_found *found)
+{
+	uint32_t *slot = inlay_match_slot_(m, 0, tag);
+
+	INLAY_CHECK(inlay_match_at_(m, *slot)->kind != INLAY_MATCH_UNEXPECTED, "no message matches the receive");
+	return inlay_match_add_(m, slot, tag, cookie, found);
+}
+
 /*
  * Posts a receive, or removes the oldest message that matches it.
  *
@@ -210,12 +235,29 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 	slot = inlay_match_slot_(m, 0, tag);
 	if (inlay_match_take_first_(m, slot, INLAY_MATCH_UNEXPECTED, found))
 		return 1;
-	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & m->mask[0], m->mask[0], 0, cookie);
-	if (INLAY_UNLIKELY(!e))
-		return inlay_match_tell_(m, 0, found, -EAGAIN);
-	inlay_match_link_(m, slot, *slot, 0, e);
-	m->cls[0].posted++;
-	return inlay_match_tell_(m, e, found, 0);
+	return inlay_match_add_(m, slot, tag, cookie, found);
+}
+
+/* Removes the oldest receive that matches a message of this tag and slot. Returns 1: it is *found. 0: none. */
+INLAY_ALWAYS int inlay_match_meet_(struct inlay_match *m, uint32_t *slot, uint64_t tag, struct inlay_match_found *found)
+{
+	uint32_t masked;
+
+	if (INLAY_UNLIKELY(m->live) && !((tag ^ m->shared) & m->same)) {
+		masked = inlay_match_take_masked_(m, tag, inlay_match_at_(m, *slot));
+		if (masked) {
+			inlay_match_tell_(m, masked, found, 1);
+			found->kind = INLAY_MATCH_POSTED; /* it has left */
+			return 1;
+		}
+	}
+	return inlay_match_take_first_(m, slot, INLAY_MATCH_POSTED, found);
+}
+
+/* inlay_match_arrive for a message that cannot be kept. Returns 1; or 0: nothing has changed. */
+INLAY_FN int inlay_match_meet(struct inlay_match *m, uint64_t tag, struct inlay_match_found *found)
+{
+	return inlay_match_meet_(m, inlay_match_slot_(m, 0, tag), tag, found);
 }
 
 /*
@@ -227,17 +269,9 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t cookie,
 				    struct inlay_match_found *found)
 {
-	uint32_t *slot = inlay_match_slot_(m, 0, tag), masked, e;
+	uint32_t *slot = inlay_match_slot_(m, 0, tag), e;
 
-	if (INLAY_UNLIKELY(m->live) && !((tag ^ m->shared) & m->same)) {
-		masked = inlay_match_take_masked_(m, tag, inlay_match_at_(m, *slot));
-		if (masked) {
-			inlay_match_tell_(m, masked, found, 1);
-			found->kind = INLAY_MATCH_POSTED; /* it has left */
-			return 1;
-		}
-	}
-	if (inlay_match_take_first_(m, slot, INLAY_MATCH_POSTED, found))
+	if (inlay_match_meet_(m, slot, tag, found))
 		return 1;
 	e = inlay_match_new_(m, INLAY_MATCH_UNEXPECTED, tag, INLAY_MATCH_EXACT, 0, cookie);
 	if (INLAY_UNLIKELY(!e))
@@ -295,19 +329,13 @@ INLAY_FN int inlay_match_set_cookie(struct inlay_match *m, uint64_t handle, uint
 /* How many receives are posted (INLAY_MATCH_POSTED), or messages kept (INLAY_MATCH_UNEXPECTED). */
 INLAY_FN uint32_t inlay_match_count(const struct inlay_match *m, enum inlay_match_kind kind)
 {
-	uint32_t n = 0, c;
-
-	if (kind == INLAY_MATCH_UNEXPECTED)
-		return m->unexpected;
-	for (c = 0; c <= INLAY_MATCH_LISTED_; c++)
-		n += m->cls[c].posted;
-	return n;
+	return kind == INLAY_MATCH_UNEXPECTED ? m->unexpected : m->posted;
 }
 
 /* Whether there is neither. */
 INLAY_ALWAYS int inlay_match_is_empty(const struct inlay_match *m)
 {
-	return !m->cls[0].posted && !m->live && !m->unexpected;
+	return !m->unexpected && !m->posted;
 }
 
 /*
@@ -354,10 +382,12 @@ INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t
 INLAY_FN int inlay_match_hw_blocked(const struct inlay_match *m, uint64_t tag, uint64_t mask)
 {
 	const struct inlay_match_entry_ *entry;
-	uint32_t c, ref;
+	uint32_t exact = m->posted, c, ref;
 
+	for (c = 1; m->live >> c; c++)
+		exact -= m->cls[c].posted;
 	for (c = 0; c < m->classes; c++) {
-		if (m->cls[c].posted == m->cls[c].hw)
+		if ((c ? m->cls[c].posted : exact) == m->cls[c].hw)
 			continue;
 		if (m->mask[c] & ~mask)
 			return 1;

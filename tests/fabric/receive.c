@@ -389,6 +389,7 @@ TEST(test_front)
 	enum { ALONE, SAME, ANY, PEEKED, CANCELLED, TRUNCATED, OTHER, EVERY };
 	static const size_t lens[] = {0, 8, 12, 13, 20, 21, 200, EAGER};
 	static uint8_t second[EAGER], third[8];
+	struct fid_ep *beside;
 	struct done *d;
 	size_t i, len;
 	int way, a, b, c;
@@ -413,10 +414,8 @@ TEST(test_front)
 				send_tagged(&pair.a, pair.to_b, 8, tag << 1, 3, &here);
 			}
 			fill(out, len, 1);
-			if (data)
-				must(again(fi_tsenddata(pair.a.ep, out, len, NULL, 77, pair.to_b, tag, &here)));
-			else
-				must(again(fi_tsend(pair.a.ep, out, len, NULL, pair.to_b, tag, &here)));
+			must(again(data ? fi_tsenddata(pair.a.ep, out, len, NULL, 77, pair.to_b, tag, &here) :
+					  fi_tsend(pair.a.ep, out, len, NULL, pair.to_b, tag, &here)));
 			good(&pair.a, &here);
 			send_tagged(&pair.a, pair.to_b, len, tag, 2, &here);
 			d = bad(&pair.b, &a, way % EVERY == TRUNCATED ? FI_ETRUNC : 0);
@@ -434,6 +433,15 @@ TEST(test_front)
 				assert_int_equal(differs(third, 8, 3), 8);
 			}
 		}
+	/* It outlives another endpoint of its CQ */
+	must(fi_endpoint(pair.b.domain, pair.b.info, &beside, NULL));
+	must(fi_ep_bind(beside, &pair.b.av->fid, 0));
+	must(fi_ep_bind(beside, &pair.b.cq->fid, FI_TRANSMIT | FI_RECV));
+	must(fi_enable(beside));
+	must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, 1, 0, &a));
+	must(fi_close(&beside->fid));
+	send_tagged(&pair.a, pair.to_b, 8, 1, 1, &here);
+	got(&pair.b, &a, 8, 1, 1);
 	nothing();
 }
 

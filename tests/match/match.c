@@ -148,7 +148,9 @@ static void post(uint64_t tag, uint64_t mask, bool offload)
 	status = (mask | ignored) == EXACT && tag % 2 ? inlay_match_take(&m, tag, INLAY_MATCH_UNEXPECTED, &found) : -1;
 	if (status >= 0)
 		expect(status, item != NULL);
-	if (status <= 0)
+	if (!status && tag % 4 == 1)
+		status = inlay_match_add(&m, tag, ++cookies, &found);
+	else if (status <= 0)
 		status = inlay_match_post(&m, tag, mask, ++cookies, &found);
 	if (item) {
 		expect(status, 1);
@@ -171,9 +173,10 @@ static void arrive(uint64_t tag)
 {
 	struct item *item = first_receive(tag);
 	struct inlay_match_found found;
-	int status = tag % 2 ? inlay_match_take(&m, tag, INLAY_MATCH_POSTED, &found) : -1;
+	int status = tag % 2 ? inlay_match_take(&m, tag, INLAY_MATCH_POSTED, &found) :
+		     tag % 4 ? inlay_match_meet(&m, tag, &found) : -1;
 
-	if (status >= 0 && (status || !m.live))
+	if (status >= 0 && (status || !m.live || !(tag % 2)))
 		expect(status, item != NULL);
 	if (status <= 0)
 		status = inlay_match_arrive(&m, tag, ++cookies, &found);

@@ -57,8 +57,9 @@ INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, struct inlay_match_e
 {
 	struct inlay_match_class_ *cls = &m->cls[__builtin_ctz(in)];
 
+	m->posted--;
 	cls->hw -= entry->in_hw;
-	if (!--cls->posted && in != 1)
+	if (in != 1 && !--cls->posted)
 		m->live &= (uint16_t)~in;
 	inlay_match_free_(m, entry, e);
 }
@@ -161,6 +162,7 @@ INLAY_APART uint32_t inlay_match_post_masked_(struct inlay_match *m, uint64_t ta
 	}
 	m->same = m->live ? m->same & mask & ~(tag ^ m->shared) : mask;
 	m->shared = tag;
+	m->posted++;
 	m->cls[c].posted++;
 	m->live |= (uint16_t)(1u << c);
 	return e;

@@ -84,7 +84,7 @@ struct inlay_match_entry_ {
 };
 
 struct inlay_match_class_ {
-	uint32_t posted;          /* receives */
+	uint32_t posted;          /* receives; not counted for the exact class */
 	uint32_t hw;              /* those of them in hardware too */
 	uint32_t last;            /* the newest message entered: all older ones are, too; 0: none is */
 	uint32_t used;            /* low bits of the sequence number of the last use */
@@ -102,7 +102,7 @@ struct inlay_match {
 	uint32_t fresh;           /* entries from here on were never used */
 	uint32_t entries;
 	uint32_t unexpected;      /* messages */
-	uint32_t reserved;
+	uint32_t posted;          /* receives of all classes */
 	uint64_t mask[INLAY_MATCH_CLASSES + 1]; /* of each class; [0]: all bits but the ignored ones */
 
 	struct inlay_match_class_ cls[INLAY_MATCH_LISTED_ + 1];

@@ -10,8 +10,9 @@
  *   cm        the connection manager, for librdmacm
  *   host      libc calls of programs: paths, opens, ioctls; who hears of what happens below
  *
- * A process has SOFTDEV_DEVICES devices of one port each. They differ in name and address and share
- * everything else: tables, numbers, engine. sd_lock guards every object. The engine thread, where
+ * A process has SOFTDEV_DEVICES devices of SOFTDEV_PORTS ports each. They differ in name and address
+ * and share everything else: tables, numbers, engine. "dev" is a device in the rooms that know its
+ * file; everywhere else it is a port, counted over all devices. sd_lock guards every object. The engine thread, where
  * there is one, takes it for a bounded batch of work. The device reaches the program's memory
  * (rings, records, MRs) through the program's own pointers and trusts nothing in it: a length,
  * index or key from a ring is read once, and checked before use.
@@ -442,6 +443,10 @@ uint32_t sd_channel_take_back(struct sd_channel *ch, uint64_t element);
 bool sd_link_ib(void);
 #define SD_MAX_DEVICES 8u
 unsigned sd_devices(void);        /* how many there are: mlx5_0 and so on */
+unsigned sd_ports(void);          /* of each: 1 or 2 */
+unsigned sd_all_ports(void);
+bool sd_port_ok(uint32_t port_num);
+unsigned sd_port_of(const struct sd_ctx *ctx, uint32_t port_num);
 void sd_node_guid(unsigned dev, uint8_t guid[8]);
 void sd_sys_image_guid(uint8_t guid[8]); /* one adapter, so the same for all */
 unsigned sd_pkeys(void);

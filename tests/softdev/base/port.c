@@ -21,20 +21,47 @@ static void ipv4_of(unsigned dev, uint8_t gid[16])
 	memcpy(gid + 12, (const uint8_t[]){ 10, 0, 0, 1 + dev }, 4);
 }
 
+/* Asked once, as the link layer is */
+static unsigned number(const char *name, unsigned max, unsigned *n)
+{
+	if (!*n) {
+		const char *env = getenv(name);
+		unsigned long asked = env && *env ? strtoul(env, NULL, 10) : 1;
+
+		if (asked < 1 || asked > max)
+			sd_once(0xffff0012, "%s=%s is not a number from 1 to %u", name, env, max);
+		*n = asked < 1 ? 1 : asked > max ? max : asked;
+	}
+	return *n;
+}
+
+unsigned sd_ports(void)
+{
+	static unsigned n;
+
+	return number("SOFTDEV_PORTS", 2, &n);
+}
+
 unsigned sd_devices(void)
 {
 	static unsigned n;
 
-	/* Asked once, as the link layer is */
-	if (!n) {
-		const char *env = getenv("SOFTDEV_DEVICES");
-		unsigned long asked = env && *env ? strtoul(env, NULL, 10) : 1;
+	return number("SOFTDEV_DEVICES", SD_MAX_DEVICES / sd_ports(), &n);
+}
 
-		if (asked < 1 || asked > SD_MAX_DEVICES)
-			sd_once(0xffff0012, "SOFTDEV_DEVICES=%s is not a number from 1 to %u", env, SD_MAX_DEVICES);
-		n = asked < 1 ? 1 : asked > SD_MAX_DEVICES ? SD_MAX_DEVICES : asked;
-	}
-	return n;
+unsigned sd_all_ports(void)
+{
+	return sd_devices() * sd_ports();
+}
+
+bool sd_port_ok(uint32_t port_num)
+{
+	return port_num >= 1 && port_num <= sd_ports();
+}
+
+unsigned sd_port_of(const struct sd_ctx *ctx, uint32_t port_num)
+{
+	return ctx->dev * sd_ports() + port_num - 1;
 }
 
 /* What tells the devices apart is the last byte */

@@ -450,7 +450,7 @@ static int join(struct cm_id *id, uint64_t uid, uint64_t response, const union c
 	ah->grh.traffic_class = sd_link_ib() ? 0 : id->tos;
 	ah->dlid = mlid;
 	ah->is_global = 1;
-	ah->port_num = 1;
+	ah->port_num = id->dev % sd_ports() + 1;
 	queue(id->file, e);
 	err = sd_copy(&resp, response, sizeof(resp), true);
 	if (err) {
@@ -485,7 +485,7 @@ void cm_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *ah)
 	memset(ah, 0, sizeof(*ah));
 	ah->dlid = be16toh(p->dlid);
 	ah->sl = be16toh(p->qosclass_sl) & 0xf;
-	ah->port_num = 1;
+	ah->port_num = id->dev % sd_ports() + 1;
 	ah->is_global = !sd_link_ib() || (flow & 0xff) > 1;
 	if (!ah->is_global)
 		return;
@@ -500,7 +500,7 @@ static uint64_t node_guid(const struct cm_id *id)
 {
 	uint64_t guid;
 
-	sd_node_guid(id->dev, (uint8_t *)&guid);
+	sd_node_guid(id->dev - id->dev % sd_ports(), (uint8_t *)&guid);
 	return guid;
 }
 
@@ -553,8 +553,8 @@ static int query_route(struct cm_id *id, const struct rdma_ucm_query *c, size_t 
 	memcpy(&resp.dst_addr, &id->dst, sizeof(resp.dst_addr));
 	if (id->dev != SD_NO_DEV) {
 		resp.node_guid = node_guid(id);
-		resp.ibdev_index = id->dev;
-		resp.port_num = 1;
+		resp.ibdev_index = id->dev / sd_ports();
+		resp.port_num = id->dev % sd_ports() + 1;
 		resp.num_paths = id->has_path;
 		gids(id, resp.ib_route[0].sgid, resp.ib_route[0].dgid);
 		resp.ib_route[0].pkey = htobe16(0xffff);
@@ -573,8 +573,8 @@ static int query_addr(struct cm_id *id, const struct rdma_ucm_query *c, size_t o
 	memset(&resp, 0, sizeof(resp));
 	if (id->dev != SD_NO_DEV) {
 		resp.node_guid = node_guid(id);
-		resp.ibdev_index = id->dev;
-		resp.port_num = 1;
+		resp.ibdev_index = id->dev / sd_ports();
+		resp.port_num = id->dev % sd_ports() + 1;
 		resp.pkey = htobe16(0xffff);
 	}
 	if (by_gid && src.sa.sa_family != AF_IB) {

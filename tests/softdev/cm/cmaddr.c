@@ -199,7 +199,7 @@ static struct record record_of(const struct cm_id *id)
 	struct record r = {
 		.inst = sd_fabric_instance(sd_slot), .slot = sd_slot, .num = id->num, .ps = id->bound_ps,
 		.port = id->port, .family = id->src.sa.sa_family, .reuse = id->reuse, .afonly = id->afonly,
-		.listens = id->state == CM_LISTEN, .devices = sd_devices(), .dev = id->dev, .any = any(&id->src),
+		.listens = id->state == CM_LISTEN, .devices = sd_all_ports(), .dev = id->dev, .any = any(&id->src),
 	};
 
 	bare(&id->src, r.addr);
@@ -367,7 +367,7 @@ int cm_bind(struct cm_id *id, const union cm_addr *a)
 		return EINVAL;
 	id->src = *a;
 	id->dev = any(a) ? SD_NO_DEV : device_at(a);
-	if (!any(a) && id->dev >= sd_devices()) {
+	if (!any(a) && id->dev >= sd_all_ports()) {
 		err = EADDRNOTAVAIL;
 	} else {
 		if (!id->afonly_set)
@@ -439,7 +439,7 @@ int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_a
 		return 0;
 	}
 	if (id->dev == SD_NO_DEV) {
-		id->dev = id->rdev < sd_devices() ? id->rdev : 0;
+		id->dev = id->rdev < sd_all_ports() ? id->rdev : 0;
 		/* The way to an own address begins there */
 		if (id->dev == id->rdev && class != GROUP && class != ZERO) {
 			id->src = *dst;

@@ -465,7 +465,7 @@ int cm_qp_attr(struct cm_id *id, struct ib_uverbs_qp_attr *a)
 	const bool ud = id->qp_type == IBV_QPT_UD, rc = id->qp_type == IBV_QPT_RC;
 	const struct ibv_path_record *p = &id->path;
 
-	a->port_num = 1;
+	a->port_num = id->dev % sd_ports() + 1;
 	if (ud || id->conn == CM_NONE) {
 		a->qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
 		if (ud)
@@ -668,7 +668,7 @@ void sd_cm_message(unsigned slot, uint64_t inst, const void *data, size_t len)
 	if (m.kind < CM_REQ || m.kind > CM_SIDR_REP)
 		return;
 	if (m.kind == CM_REQ || m.kind == CM_SIDR_REQ) {
-		if (m.dev < SD_MAX_DEVICES && m.to_dev < sd_devices() && cm_addr_size(&m.src) && cm_addr_size(&m.dst) &&
+		if (m.dev < SD_MAX_DEVICES && m.to_dev < sd_all_ports() && cm_addr_size(&m.src) && cm_addr_size(&m.dst) &&
 		    m.p.private_data_len <= room_of(m.kind, m.src.sa.sa_family))
 			request(slot, inst, &m);
 		return;

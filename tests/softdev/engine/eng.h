@@ -20,7 +20,7 @@
  *   wire.c    slots, sockets, frames between processes
  *   fault.c   what goes wrong on demand
  *   trap.c    stores to a doorbell page, caught one by one
- *   engine.c  doorbells, the thread, the stepped interface, the host side's hooks
+ *   engine.c  doorbells, the thread, the stepped interface, what the rooms above tell it
  *
  * A message between two QPs is a row of frames. Between QPs of one process the requester calls
  * rx_request() itself with a list of where its bytes lie, and gets the answer back; between

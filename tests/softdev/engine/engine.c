@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * engine.c: doorbells, the engine thread, the stepped interface, the hooks of the host side.
+ * engine.c: doorbells, the engine thread, the stepped interface, what the rooms above tell it.
  *
  * A doorbell is a write to one of the four registers of a doorbell page. The engine takes the
  * value, leaves zero, and only then reads the records of the QPs on that page. So a record without
@@ -320,7 +320,7 @@ static void *engine(void *arg)
 	return NULL;
 }
 
-/* ---- the host side's hooks ---- */
+/* ---- for the rooms above ---- */
 
 int sd_engine_start(void)
 {
@@ -518,6 +518,11 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		}
 		break;
 	default:
+		if (from == IBV_QPS_RTS) { /* a NIC has sent by then what was rung before the command */
+			qp->state = from;
+			eng_settle();
+			qp->state = IBV_QPS_ERR;
+		}
 		rx_drop(q);
 		sq_enter_err(q);
 		break;

@@ -95,7 +95,7 @@ static struct sd_tm *tm_of(const struct rcq *q)
 	return q->qp->srq ? q->qp->srq->tm : NULL;
 }
 
-/* ---- for the host side ---- */
+/* ---- for the rooms above ---- */
 
 int sd_tm_new(struct sd_srq *srq, unsigned log_list_size, struct sd_cq *cq, bool rndv)
 {

@@ -76,7 +76,7 @@ static SD_OWN unsigned top_out, top_in;        /* one beyond the highest in use 
 static SD_OWN uint64_t last_check;
 static SD_OWN bool any_stalled;
 
-/* close() and open() are the host side's own in this object; these are the kernel's */
+/* close() and open() are preload.c's in this object; these are the kernel's */
 static void fd_close(int fd)
 {
 	syscall(SYS_close, fd);

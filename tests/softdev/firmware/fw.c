@@ -276,31 +276,31 @@ static uint8_t query_nic_vport(struct sd_devx_cmd *c)
 	sd_set(v, 0x1f, 1, !sd_link_ib());
 	sd_set(v, 0x130, 16, sd_link_ib() ? 4096 : 4096 + 22);
 	sd_sys_image_guid(v + 0x140 / 8);
-	sd_node_guid(c->ctx->dev, v + 0x180 / 8);
-	sd_node_guid(c->ctx->dev, v + 0x1c0 / 8);
+	sd_node_guid(sd_port_of(c->ctx, 1), v + 0x180 / 8);
+	sd_node_guid(sd_port_of(c->ctx, 1), v + 0x1c0 / 8);
 	sd_set(v, 0x785, 3, sd_get(c->in, 0x65, 3));
 	if (!sd_link_ib())
-		sd_port_mac(c->ctx->dev, v + 0x7b0 / 8);
+		sd_port_mac(sd_port_of(c->ctx, 1), v + 0x7b0 / 8);
 	sd_devx_answer(c, HEADER, v, sizeof(v));
 	return SD_ST_OK;
 }
 
 static uint8_t query_hca_vport(struct sd_devx_cmd *c)
 {
-	unsigned port = sd_get(c->in, 0x4c, 4);
+	unsigned asked = sd_get(c->in, 0x4c, 4), port = asked ? asked : 1;
 	uint8_t v[0x200] = { 0 };
 
-	if (!sd_link_ib() || !own_vport(c) || port > 1)
+	if (!sd_link_ib() || !own_vport(c) || !sd_port_ok(port))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	sd_set(v, 0x101, 1, 1);
 	sd_set(v, 0x110, 4, 5);
 	sd_set(v, 0x118, 4, IBV_PORT_ACTIVE);
 	sd_set(v, 0x11c, 4, 1);
 	sd_sys_image_guid(v + 0x140 / 8);
-	sd_node_guid(c->ctx->dev, v + 0x180 / 8);
-	sd_node_guid(c->ctx->dev, v + 0x1c0 / 8);
+	sd_node_guid(sd_port_of(c->ctx, port), v + 0x180 / 8);
+	sd_node_guid(sd_port_of(c->ctx, 1), v + 0x1c0 / 8);
 	sd_set(v, 0x200, 32, 0x00010000); /* as the port's cap_mask in sysfs */
-	sd_set(v, 0x300, 16, sd_lid(c->ctx->dev));
+	sd_set(v, 0x300, 16, sd_lid(sd_port_of(c->ctx, port)));
 	sd_set(v, 0x31b, 5, 18);
 	sd_set(v, 0x320, 16, sd_lid(0));
 	sd_devx_answer(c, HEADER, v, sizeof(v));
@@ -309,14 +309,14 @@ static uint8_t query_hca_vport(struct sd_devx_cmd *c)
 
 static uint8_t query_roce_address(struct sd_devx_cmd *c)
 {
-	unsigned index = sd_get(c->in, 0x40, 16), type;
+	unsigned index = sd_get(c->in, 0x40, 16), asked = sd_get(c->in, 0x5c, 4), port = asked ? asked : 1, type;
 	uint8_t *a = c->out + HEADER;
 	union ibv_gid gid;
 	static const uint8_t v4[12] = { [10] = 0xff, 0xff };
 
-	if (sd_link_ib() || sd_get(c->in, 0x5c, 4) > 1 || index >= SD_GIDS)
+	if (sd_link_ib() || !sd_port_ok(port) || index >= SD_GIDS)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
-	if (sd_gid(c->ctx->dev, index, &gid, &type))
+	if (sd_gid(sd_port_of(c->ctx, port), index, &gid, &type))
 		return SD_ST_OK;
 	if (type == IBV_GID_TYPE_ROCE_V2 && !memcmp(gid.raw, v4, 12)) {
 		memcpy(a + 12, gid.raw + 12, 4);
@@ -324,7 +324,7 @@ static uint8_t query_roce_address(struct sd_devx_cmd *c)
 		memcpy(a, gid.raw, 16);
 		sd_set(a, 0xd4, 4, 1);
 	}
-	sd_port_mac(c->ctx->dev, a + 0x90 / 8);
+	sd_port_mac(sd_port_of(c->ctx, port), a + 0x90 / 8);
 	sd_set(a, 0xd8, 8, type == IBV_GID_TYPE_ROCE_V2 ? 2 : 0);
 	return SD_ST_OK;
 }

@@ -31,6 +31,7 @@ static const struct cap general[] = {
 	{ 0x100, 8, 4 },          /* max_indirection */
 	{ 0x108, 1, 1 },          /* fixed_buffer_size: KSM */
 	{ 0x109, 7, 63 },         /* log_max_mrw_sz */
+	{ 0x118, 2, 3 },          /* umr_extended_translation_offset, null_mkey: paging of all memory, and UCX asks for it by these */
 	{ 0x11a, 6, 16 },         /* log_max_klm_list_size */
 	{ 0x122, 1, 1 },          /* qpc_extension: copies, streams */
 	{ 0x12a, 6, 4 },          /* log_max_ra_req_dc */
@@ -42,7 +43,6 @@ static const struct cap general[] = {
 	{ 0x186, 10, 255 },       /* max_qp_cnt: counter sets */
 	{ 0x1a8, 1, 1 },          /* device_memory */
 	{ 0x1ab, 5, 16 },         /* local_ca_ack_delay */
-	{ 0x1b8, 8, 1 },          /* num_ports */
 	{ 0x1c9, 2, 3 },          /* dp_ordering_ooo_rw_dc, _rc */
 	{ 0x1c3, 5, 30 },         /* log_max_msg */
 	{ 0x1f0, 1, 1 },          /* sig_block_4048 */
@@ -215,6 +215,7 @@ uint8_t sd_fw_query_hca_cap(struct sd_devx_cmd *c)
 		sd_set(v, 0x30, 16, c->ctx->dev);      /* vhca_id */
 		sd_set(v, 0x151, 1, !sd_link_ib());    /* rts2rts_qp_udp_sport */
 		sd_set(v, 0x1b6, 2, !sd_link_ib());    /* port_type */
+		sd_set(v, 0x1b8, 8, sd_ports());       /* num_ports */
 		sd_set(v, 0x21d, 1, !sd_link_ib());    /* roce */
 		sd_set(v, 0x21c, 1, !sd_link_ib());    /* eth_net_offloads */
 	}

@@ -53,14 +53,14 @@ static uint8_t create(struct sd_devx_cmd *c)
 	    (sd_get(dctc, 0x18, 4) && !sd_get(sd_container(srq, struct host_srq, s)->xrqc, 0x7f, 1)) ||
 	    !sd_clear(dctc, 0x71, 1) || sd_get(dctc, 0x73, 2) == 3 || (res != 0 && (res != 2 || cq->cqe_size != 128)))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
-	if (!sd_fw_port_ok(sd_get(dctc, 0x148, 8)) || !sd_fw_mtu_ok(sd_get(dctc, 0x145, 3)) || sd_get(dctc, 0x150, 16) >= sd_pkeys() ||
-	    sd_gid(c->ctx->dev, sd_get(dctc, 0x168, 8), NULL, NULL))
+	if (!sd_port_ok(sd_get(dctc, 0x148, 8)) || !sd_fw_mtu_ok(sd_get(dctc, 0x145, 3)) || sd_get(dctc, 0x150, 16) >= sd_pkeys() ||
+	    sd_gid(sd_port_of(c->ctx, 1), sd_get(dctc, 0x168, 8), NULL, NULL))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	hq = calloc(1, sizeof(*hq));
 	if (!hq)
 		return SD_FAIL(c, SD_ST_NO_RES);
 	qp = &hq->q;
-	*qp = (struct sd_qp){ .dev = c->ctx->dev, .srq = srq, .uidx = sd_get(dctc, 0x28, 24), .type = SD_QPT_DCT, .state = IBV_QPS_RTR,
+	*qp = (struct sd_qp){ .dev = sd_port_of(c->ctx, sd_get(dctc, 0x148, 8)), .srq = srq, .uidx = sd_get(dctc, 0x28, 24), .type = SD_QPT_DCT, .state = IBV_QPS_RTR,
 			      .ctx = c->ctx, .pd = pd, .send_cq = cq, .recv_cq = cq, .scatter_rsp = res * 32,
 			      .dc_key = sd_get(dctc, 0x100, 64),
 			      .ordering = sd_get(dctc, 0x73, 1) ? SD_OOO_RW : sd_get(dctc, 0x74, 1) ? SD_OOO_ALL : SD_IN_ORDER };

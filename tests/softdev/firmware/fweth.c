@@ -324,7 +324,7 @@ static uint8_t rq_create(struct sd_devx_cmd *c)
 	if (!w)
 		goto put;
 	*w = (struct host_wq){ .state = IBV_WQS_RESET, .umem = { q.umem[0], q.umem[1] } };
-	w->q = (struct sd_qp){ .dev = c->ctx->dev, .ctx = c->ctx, .pd = pd, .recv_cq = cq, .srq = rmp, .uidx = sd_get(rqc, 0x28, 24),
+	w->q = (struct sd_qp){ .dev = sd_port_of(c->ctx, 1), .ctx = c->ctx, .pd = pd, .recv_cq = cq, .srq = rmp, .uidx = sd_get(rqc, 0x28, 24),
 			       .rq = q.buf, .rq_cnt = on_rmp ? 0 : 1u << q.log_size, .rq_shift = q.log_stride, .dbrec = q.dbrec,
 			       .linked = !(q.type & 1) && !on_rmp, .strides = q.strides, .no_flush = !sd_get(rqc, 0xd, 1),
 			       .strip_vlan = !sd_get(rqc, 0x3, 1) };

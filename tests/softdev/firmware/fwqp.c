@@ -20,11 +20,6 @@
 
 enum { ST_RC, ST_UC, ST_UD, ST_XRC, ST_DCI = 5 };
 
-bool sd_fw_port_ok(uint32_t port)
-{
-	return port == 1;
-}
-
 bool sd_fw_mtu_ok(uint32_t mtu)
 {
 	return mtu >= 1 && mtu <= 5;
@@ -154,7 +149,7 @@ static void path_from_bits(struct sd_qp *qp, const uint8_t *qpc)
 	unsigned dev;
 
 	memset(ah, 0, sizeof(*ah));
-	ah->port_num = 1;
+	ah->port_num = sd_get(qpc, PATH + 0x128, 8);
 	for (unsigned i = 0; i < 16; i++)
 		ah->grh.dgid.raw[i] = sd_get(qpc, PATH + 0x80 + 8 * i, 8);
 	ah->grh.sgid_index = sd_get(qpc, PATH + 0x48, 8);
@@ -186,6 +181,8 @@ static void from_bits(struct sd_qp *qp, const uint8_t *qpc)
 
 	at->pkey_index = sd_get(qpc, PATH + 0x10, 16);
 	at->port_num = sd_get(qpc, PATH + 0x128, 8);
+	if (sd_port_ok(at->port_num))
+		qp->dev = sd_port_of(qp->ctx, at->port_num);
 	at->qkey = sd_get(qpc, 0x540, 32);
 	at->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | (sd_get(qpc, 0x490, 1) ? IBV_ACCESS_REMOTE_READ : 0) |
 			      (sd_get(qpc, 0x491, 1) ? IBV_ACCESS_REMOTE_WRITE : 0) | (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
@@ -325,7 +322,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	if (!hq)
 		return SD_FAIL(c, SD_ST_NO_RES);
 	qp = &hq->q;
-	*qp = (struct sd_qp){ .dev = c->ctx->dev, .uidx = sd_get(qpc, 0x88, 24), .type = type, .state = IBV_QPS_RESET, .ctx = c->ctx,
+	*qp = (struct sd_qp){ .dev = sd_port_of(c->ctx, 1), .uidx = sd_get(qpc, 0x88, 24), .type = type, .state = IBV_QPS_RESET, .ctx = c->ctx,
 			      .pd = sd_devx_pd(c, sd_get(qpc, 0x28, 24)), .send_cq = sd_devx_cq(c, sd_get(qpc, 0x3e8, 24)),
 			      .recv_cq = sd_devx_cq(c, sd_get(qpc, 0x4e8, 24)), .cqe_atomic_be = true };
 	qp->srq = rq_type == 1 ? sd_devx_srq(c, sd_get(qpc, 0x568, 24)) : NULL;
@@ -447,7 +444,7 @@ static bool acceptable(const struct sd_qp *qp, const struct step *s, const uint8
 	const bool reliable = qp->type == IBV_QPT_RC || qp->type == SD_QPT_DCI;
 	const unsigned own = sd_get(in, PATH, 1) || (connected && sd_get(qpc, 0xa8, 24) == qp->qpn);
 
-	if (!sd_fw_port_ok(sd_get(qpc, PATH + 0x128, 8)) || sd_get(qpc, PATH + 0x10, 16) >= sd_pkeys())
+	if (!sd_port_ok(sd_get(qpc, PATH + 0x128, 8)) || sd_get(qpc, PATH + 0x10, 16) >= sd_pkeys())
 		return false;
 	/* Reads and writes alone only where there are such that are answered; not both */
 	if (ordering_of(qpc) > SD_OOO_ALL || (ordering_of(qpc) == SD_OOO_RW && !reliable))
@@ -460,7 +457,7 @@ static bool acceptable(const struct sd_qp *qp, const struct step *s, const uint8
 		if (!connected)
 			return true;
 		/* The primary path's port is the port */
-		if (!sd_fw_port_ok(sd_get(in, PATH + 0x128, 8)))
+		if (!sd_port_ok(sd_get(in, PATH + 0x128, 8)))
 			return false;
 		return own || (sd_link_ib() && !sd_get(qpc, PATH + 0x28, 1)) || !sd_gid(qp->dev, sd_get(qpc, PATH + 0x48, 8), NULL, NULL);
 	}

@@ -52,7 +52,6 @@ void sd_fw_wq_put(struct sd_fw_wq *q);
 void sd_fw_wq_keep(uint8_t *kept, const uint8_t *wq); /* what a query tells as it was given */
 
 /* ---- fwqp.c ---- */
-bool sd_fw_port_ok(uint32_t port);
 bool sd_fw_mtu_ok(uint32_t mtu);
 uint32_t sd_fw_max_atomic(unsigned mode); /* bytes of an extended atomic; 0: none */
 

@@ -118,7 +118,6 @@ static void list_device(unsigned dev)
 	snprintf(pci, sizeof(pci), PCI_BUS PCI_NAME "%u", dev);
 	snprintf(ibdev, sizeof(ibdev), "%s/infiniband/mlx5_%u", pci, dev);
 	snprintf(uverbs, sizeof(uverbs), "%s/infiniband_verbs/uverbs%u", pci, dev);
-	snprintf(port, sizeof(port), "%s/ports/1", ibdev);
 
 	snprintf(path, sizeof(path), "/dev/infiniband/uverbs%u", dev);
 	add(false, path, "%s", "");
@@ -152,7 +151,7 @@ static void list_device(unsigned dev)
 	snprintf(path, sizeof(path), "%s/device", ibdev);
 	add(true, path, "../../../" PCI_NAME "%u", dev);
 	add_below(ibdev, "node_type", "1: CA\n");
-	sd_node_guid(dev, raw);
+	sd_node_guid(dev * sd_ports(), raw);
 	guid_text(guid, raw);
 	add_below(ibdev, "node_guid", "%s\n", guid);
 	sd_sys_image_guid(raw);
@@ -164,7 +163,10 @@ static void list_device(unsigned dev)
 	add_below(ibdev, "hw_rev", "0\n");
 	add_below(ibdev, "hca_type", "MT%u\n", SD_PART_ID);
 	add_below(ibdev, "board_id", "MT_0000000223\n");
-	list_port(dev, port);
+	for (unsigned i = 0; i < sd_ports(); i++) {
+		snprintf(port, sizeof(port), "%s/ports/%u", ibdev, i + 1);
+		list_port(dev * sd_ports() + i, port);
+	}
 }
 
 static void list_entries(void)

@@ -21,7 +21,7 @@ static int tell_context(struct sd_cmd *c, unsigned driver, unsigned num_comp_vec
 		.max_send_wqebb = SD_MAX_SQ_WQEBB,
 		.max_recv_wr = SD_MAX_RQ_WR,
 		.max_srq_recv_wr = SD_MAX_RQ_WR - 1,
-		.num_ports = 1,
+		.num_ports = sd_ports(),
 		.response_length = sizeof(resp),
 		.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG,
 		.cqe_version = 1,
@@ -96,9 +96,11 @@ int sd_cmd_query_port(struct sd_cmd *c)
 {
 	struct ib_uverbs_query_port_resp_ex resp = { .port_cap_flags2 = 0 };
 
-	if (sd_in_u64(c, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0) != 1)
+	uint64_t port = sd_in_u64(c, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0);
+
+	if (!sd_port_ok(port))
 		return EINVAL;
-	fill_port(c->ctx->dev, &resp.legacy_resp);
+	fill_port(sd_port_of(c->ctx, port), &resp.legacy_resp);
 	return SD_OUT(c, UVERBS_ATTR_QUERY_PORT_RESP, resp);
 }
 
@@ -107,7 +109,7 @@ int sd_cmd_query_port_speed(struct sd_cmd *c)
 {
 	const uint64_t speed = 1000;
 
-	return sd_in_u64(c, SD_ATTR_QUERY_PORT_SPEED_PORT_NUM, 0) == 1 ? SD_OUT(c, SD_ATTR_QUERY_PORT_SPEED_RESP, speed) : EINVAL;
+	return sd_port_ok(sd_in_u64(c, SD_ATTR_QUERY_PORT_SPEED_PORT_NUM, 0)) ? SD_OUT(c, SD_ATTR_QUERY_PORT_SPEED_RESP, speed) : EINVAL;
 }
 
 /* Of the embedded switch, which is not in use: nothing is known */
@@ -115,7 +117,7 @@ int sd_cmd_query_vport(struct sd_cmd *c)
 {
 	const struct mlx5_ib_uapi_query_port none = { .flags = 0 };
 
-	return sd_in_u64(c, MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, 0) == 1 ? SD_OUT(c, MLX5_IB_ATTR_QUERY_PORT, none) : EINVAL;
+	return sd_port_ok(sd_in_u64(c, MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, 0)) ? SD_OUT(c, MLX5_IB_ATTR_QUERY_PORT, none) : EINVAL;
 }
 
 static int fill_gid(unsigned dev, unsigned index, struct ib_uverbs_gid_entry *e)
@@ -129,7 +131,7 @@ static int fill_gid(unsigned dev, unsigned index, struct ib_uverbs_gid_entry *e)
 	memset(e, 0, sizeof(*e));
 	memcpy(e->gid, gid.raw, sizeof(e->gid));
 	e->gid_index = index;
-	e->port_num = 1;
+	e->port_num = dev % sd_ports() + 1;
 	e->gid_type = type;
 	e->netdev_ifindex = sd_link_ib() ? 0 : if_nametoindex("lo");
 	return 0;
@@ -138,13 +140,14 @@ static int fill_gid(unsigned dev, unsigned index, struct ib_uverbs_gid_entry *e)
 int sd_cmd_query_gid_entry(struct sd_cmd *c)
 {
 	uint64_t index = sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, 0);
+	uint64_t port = sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 0);
 	struct ib_uverbs_gid_entry e;
 	int err;
 
-	if (sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 0) != 1 || index >= SD_GIDS ||
+	if (!sd_port_ok(port) || index >= SD_GIDS ||
 		sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0))
 		return EINVAL;
-	err = fill_gid(c->ctx->dev, index, &e);
+	err = fill_gid(sd_port_of(c->ctx, port), index, &e);
 	return err ? err : SD_OUT(c, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, e);
 }
 
@@ -157,8 +160,8 @@ int sd_cmd_query_gid_table(struct sd_cmd *c)
 
 	if (!size || size > 4096 || sd_in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0))
 		return EINVAL;
-	for (unsigned i = 0; i < SD_GIDS; i++) {
-		if (fill_gid(c->ctx->dev, i, &e))
+	for (unsigned i = 0; i < sd_ports() * SD_GIDS; i++) {
+		if (fill_gid(sd_port_of(c->ctx, i / SD_GIDS + 1), i % SD_GIDS, &e))
 			continue;
 		if ((n + 1) * size > a->len)
 			return EINVAL;
@@ -204,13 +207,13 @@ static void fill_device(unsigned dev, struct ib_uverbs_query_device_resp *d)
 		.max_srq_sge = SD_MAX_RQ_DESC / 16 - 1,
 		.max_pkeys = sd_pkeys(),
 		.local_ca_ack_delay = 16,
-		.phys_port_cnt = 1,
+		.phys_port_cnt = sd_ports(),
 	};
 	if (!sd_link_ib()) {
 		d->device_cap_flags |= IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING;
 		d->max_raw_ethy_qp = SD_MAX_QP - 0x40;
 	}
-	sd_node_guid(dev, (uint8_t *)&d->node_guid);
+	sd_node_guid(dev * sd_ports(), (uint8_t *)&d->node_guid);
 	sd_sys_image_guid((uint8_t *)&d->sys_image_guid);
 }
 
@@ -283,8 +286,8 @@ int sd_cmd_query_port_legacy(struct sd_cmd *c)
 	struct ib_uverbs_query_port_resp resp;
 	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
-	if (err || req.port_num != 1)
+	if (err || !sd_port_ok(req.port_num))
 		return err ? err : EINVAL;
-	fill_port(c->ctx->dev, &resp);
+	fill_port(sd_port_of(c->ctx, req.port_num), &resp);
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }

@@ -115,7 +115,7 @@ void sd_flow_deliver(const uint8_t *p, uint32_t len, void (*to)(struct sd_qp *, 
 	struct sd_flow *f;
 
 	raw_parse(p, len, 0, &h);
-	for (unsigned dev = 0; flows && dev < sd_devices(); dev++) {
+	for (unsigned dev = 0; flows && dev < sd_all_ports(); dev++) {
 		const struct sd_flow *taken = NULL;
 
 		for (f = flows; f; f = f->next) {
@@ -225,7 +225,7 @@ int sd_cmd_flow_match(struct sd_cmd *c)
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return ENOMEM;
-	*f = (struct sd_flow){ .hq = hq, .tir = o ? o->obj : hq ? hq->tir : NULL, .matcher = m, .dev = c->ctx->dev,
+	*f = (struct sd_flow){ .hq = hq, .tir = o ? o->obj : hq ? hq->tir : NULL, .matcher = m, .dev = sd_port_of(c->ctx, 1),
 			       .type = IBV_FLOW_ATTR_NORMAL,
 			       .priority = m->priority, .drop = flags, .tag = tag };
 	err = sd_match_params(sd_attr(c, MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE), f->fte);
@@ -261,7 +261,7 @@ int sd_cmd_flow_create(struct sd_cmd *c)
 	if (err)
 		return err;
 	if (in.cmd.comp_mask || in.cmd.flow_attr.num_of_specs > SPECS || in.cmd.flow_attr.size != a->len - sizeof(in.cmd) ||
-	    in.cmd.flow_attr.port != 1 || in.cmd.flow_attr.type > IBV_FLOW_ATTR_SNIFFER)
+	    !sd_port_ok(in.cmd.flow_attr.port) || in.cmd.flow_attr.type > IBV_FLOW_ATTR_SNIFFER)
 		return EINVAL;
 	if (in.cmd.flow_attr.flags & ~(uint32_t)IBV_FLOW_ATTR_FLAGS_DONT_TRAP || drv.ncounters_data || sd_link_ib())
 		return EOPNOTSUPP;
@@ -276,7 +276,7 @@ int sd_cmd_flow_create(struct sd_cmd *c)
 		return ENOMEM;
 	f->hq = hq;
 	f->tir = hq->tir;
-	f->dev = c->ctx->dev;
+	f->dev = sd_port_of(c->ctx, in.cmd.flow_attr.port);
 	f->type = in.cmd.flow_attr.type;
 	f->priority = in.cmd.flow_attr.priority;
 	f->goes_on = in.cmd.flow_attr.flags & IBV_FLOW_ATTR_FLAGS_DONT_TRAP;

@@ -218,11 +218,11 @@ void sd_uid_free(struct sd_ctx *ctx)
 /* RoCE has no LIDs: its address is the GID, and the answer the MAC address that it stands for */
 int sd_ah_create(struct sd_ctx *ctx, struct sd_pd *pd, const struct ib_uverbs_ah_attr *at, uint32_t *handle, uint8_t dmac[6])
 {
-	int err = at->port_num != 1 || (!sd_link_ib() && !at->is_global) ? EINVAL : 0;
+	int err = !sd_port_ok(at->port_num) || (!sd_link_ib() && !at->is_global) ? EINVAL : 0;
 
 	memset(dmac, 0, 6);
 	if (!err && at->is_global)
-		err = sd_gid(ctx->dev, at->grh.sgid_index, NULL, NULL);
+		err = sd_gid(sd_port_of(ctx, at->port_num), at->grh.sgid_index, NULL, NULL);
 	if (!err && !sd_link_ib())
 		err = sd_resolve(at->grh.dgid, dmac);
 	if (!err)

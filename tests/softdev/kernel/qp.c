@@ -80,7 +80,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	if (err)
 		goto put_uar;
 	qp = &hq->q;
-	*qp = (struct sd_qp){ .dev = ctx->dev, .srq = a->srq, .uidx = drv->uidx, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx,
+	*qp = (struct sd_qp){ .dev = sd_port_of(ctx, 1), .srq = a->srq, .uidx = drv->uidx, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx,
 			      .pd = a->pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq, .uar = uar, .sig_all = a->sig_all,
 			      .wqebb_cnt = drv->sq_wqe_count, .max_atomic = SD_MAX_ATOMIC, .strip_vlan = a->strip_vlan,
 			      .no_self = a->no_self };
@@ -137,7 +137,7 @@ int sd_qp_create_target(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *hand
 	if (err)
 		goto free;
 	qp = &hq->q;
-	*qp = (struct sd_qp){ .dev = ctx->dev, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx, .uidx = 0xffffff, .xrcd = a->xrcd,
+	*qp = (struct sd_qp){ .dev = sd_port_of(ctx, 1), .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx, .uidx = 0xffffff, .xrcd = a->xrcd,
 			      .send_cq = &sd_no_cq, .recv_cq = &sd_no_cq, .max_atomic = SD_MAX_ATOMIC };
 	if (a->type == SD_QPT_DCT) {
 		qp->pd = a->pd;
@@ -172,7 +172,7 @@ int sd_qp_create_rss(struct sd_ctx *ctx, struct sd_qp_args *a, struct sd_tir *ti
 
 	if (err)
 		goto free;
-	hq->q = (struct sd_qp){ .dev = ctx->dev, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx, .uidx = 0xffffff, .pd = a->pd,
+	hq->q = (struct sd_qp){ .dev = sd_port_of(ctx, 1), .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx, .uidx = 0xffffff, .pd = a->pd,
 				.send_cq = &sd_no_cq, .recv_cq = &sd_no_cq };
 	hq->user_handle = a->user_handle;
 	err = sd_qp_add(&hq->q);
@@ -329,14 +329,14 @@ static bool transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ib
 
 /*
  * RoCE has no LIDs: without a GRH there is no address. A GRH names one of our own GIDs, and one
- * that somebody has
+ * that somebody has. It begins at the port of the QP
  */
-static int path_check(unsigned dev, const struct ib_uverbs_qp_dest *d)
+static int path_check(unsigned dev, uint32_t port_num, const struct ib_uverbs_qp_dest *d)
 {
 	uint8_t mac[6];
 	int err = 0;
 
-	if (d->port_num != 1 || d->sl > 15 || (!sd_link_ib() && !d->is_global))
+	if (d->port_num != port_num || d->sl > 15 || (!sd_link_ib() && !d->is_global))
 		return EINVAL;
 	if (d->is_global)
 		err = sd_gid(dev, d->sgid_index, NULL, NULL);
@@ -351,7 +351,7 @@ static bool values_ok(const struct ib_uverbs_modify_qp *c, int mask)
 	const uint32_t access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 				IBV_ACCESS_MW_BIND | NOT_OF_QPS;
 
-	if (mask & IBV_QP_PORT && c->port_num != 1)
+	if (mask & IBV_QP_PORT && !sd_port_ok(c->port_num))
 		return false;
 	if (mask & IBV_QP_PKEY_INDEX && c->pkey_index >= sd_pkeys())
 		return false;
@@ -418,7 +418,7 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 	/* What stays with tag matching's command QP needs no way on a network, and libmlx5 gives it none */
 	if (mask & IBV_QP_AV && qp->type != SD_QPT_DCI && qp->type != SD_QPT_DCT &&
 	    !(qp->srq && qp->srq->tm && c->dest_qp_num == qp->qpn))
-		err = path_check(qp->dev, &c->dest);
+		err = path_check(qp->dev, mask & IBV_QP_PORT ? c->port_num : at->port_num, &c->dest);
 	if (err)
 		return err;
 
@@ -426,8 +426,10 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 		at->qp_access_flags = c->qp_access_flags & ~(uint32_t)NOT_OF_QPS;
 	if (mask & IBV_QP_PKEY_INDEX)
 		at->pkey_index = c->pkey_index;
-	if (mask & IBV_QP_PORT)
+	if (mask & IBV_QP_PORT) {
 		at->port_num = c->port_num;
+		qp->dev = sd_port_of(qp->ctx, c->port_num);
+	}
 	if (mask & IBV_QP_QKEY)
 		at->qkey = c->qkey;
 	if (mask & IBV_QP_AV)

@@ -49,7 +49,7 @@ int sd_cmd_wq_create(struct sd_cmd *c)
 		goto free;
 	wq->state = IBV_WQS_RESET;
 	wq->user_handle = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_USER_HANDLE, 0);
-	wq->q = (struct sd_qp){ .dev = c->ctx->dev, .ctx = c->ctx, .pd = pd, .recv_cq = cq, .uidx = drv.user_index,
+	wq->q = (struct sd_qp){ .dev = sd_port_of(c->ctx, 1), .ctx = c->ctx, .pd = pd, .recv_cq = cq, .uidx = drv.user_index,
 				.rq = (uint8_t *)(uintptr_t)drv.buf_addr, .rq_cnt = drv.rq_wqe_count, .rq_shift = drv.rq_wqe_shift,
 				.dbrec = (volatile uint32_t *)(uintptr_t)drv.db_addr, .strip_vlan = flags };
 	if (striding)

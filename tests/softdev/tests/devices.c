@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * devices.c: several devices in one process: each is somebody, they reach each other, and what is
- * one's is no good at another
+ * one's is no good at another. Then the same of ports: the third is the second device's
  */
 #include "rig.h"
 
@@ -12,11 +12,11 @@ static struct ibv_ah_attr way(int to, int index)
 {
 	struct ibv_ah_attr a = {};
 
-	a.port_num = 1;
+	a.port_num = port_num;
 	a.dlid = devices[to].port.lid;
 	if (is_roce()) {
 		a.is_global = 1;
-		must(ibv_query_gid(devices[to].ctx, 1, index, &a.grh.dgid));
+		must(ibv_query_gid(devices[to].ctx, devices[to].port_num, index, &a.grh.dgid));
 		a.grh.sgid_index = index;
 		a.grh.hop_limit = 64;
 	}
@@ -50,8 +50,9 @@ static void connect(int i, int j, int to, int index)
 {
 	open_at(i, &s[0], IBV_QPT_RC);
 	open_at(j, &s[1], IBV_QPT_RC);
-	up(s[0].qp, way(to, index), s[1].qp->qp_num);
 	up(s[1].qp, way(i, index), s[0].qp->qp_num);
+	at_device(i);
+	up(s[0].qp, way(to, index), s[1].qp->qp_num);
 }
 
 /* ---- tests ---- */
@@ -59,25 +60,30 @@ static void connect(int i, int j, int to, int index)
 TEST(identities)
 {
 	for (int i = 0; i < DEVICES; i++) {
+		struct ibv_device *dev = devices[i].ctx->device;
+		struct ibv_port_attr none;
 		struct ibv_device_attr a;
 		char name[24];
 
-		snprintf(name, sizeof(name), "mlx5_%d", i);
-		assert_string_equal(ibv_get_device_name(list[i]), name);
-		assert_true(mlx5dv_is_supported(list[i]));
 		must(ibv_query_device(devices[i].ctx, &a));
-		assert_int_equal(a.node_guid, ibv_get_device_guid(list[i]));
+		snprintf(name, sizeof(name), "mlx5_%d", i / a.phys_port_cnt);
+		assert_string_equal(ibv_get_device_name(dev), name);
+		assert_true(mlx5dv_is_supported(dev));
+		assert_int_equal(a.node_guid, ibv_get_device_guid(dev));
+		assert_int_equal(ibv_query_port(devices[i].ctx, a.phys_port_cnt + 1, &none), EINVAL);
 		assert_int_equal(devices[i].port.state, IBV_PORT_ACTIVE);
 		for (int j = 0; j < i; j++) {
-			assert_int_not_equal(a.node_guid, ibv_get_device_guid(list[j]));
-			assert_string_not_equal(list[i]->dev_name, list[j]->dev_name);
-			assert_string_not_equal(list[i]->ibdev_path, list[j]->ibdev_path);
+			struct ibv_device *other = devices[j].ctx->device;
+
+			assert_int_equal(a.node_guid == ibv_get_device_guid(other), dev == other);
+			assert_int_equal(strcmp(dev->dev_name, other->dev_name) != 0, dev != other);
+			assert_int_equal(strcmp(dev->ibdev_path, other->ibdev_path) != 0, dev != other);
 			assert_true(is_roce() || devices[i].port.lid != devices[j].port.lid);
 			for (int k = 0; k < 16; k++) {
 				union ibv_gid g, h;
 
-				must(ibv_query_gid(devices[i].ctx, 1, k / 4, &g));
-				must(ibv_query_gid(devices[j].ctx, 1, k % 4, &h));
+				must(ibv_query_gid(devices[i].ctx, devices[i].port_num, k / 4, &g));
+				must(ibv_query_gid(devices[j].ctx, devices[j].port_num, k % 4, &h));
 				if (g.global.interface_id)
 					assert_memory_not_equal(&g, &h, sizeof(g));
 			}
@@ -102,10 +108,13 @@ TEST(reach_each_other)
 TEST(datagrams)
 {
 	union ibv_gid g = { .raw = { 0xff, 0x12, [15] = 9 } };
-	struct ibv_ah_attr to = way(0, 0), second = way(1, sgid);
+	struct ibv_ah_attr to, second;
 	struct side all[DEVICES];
 	struct ibv_ah *ah[2];
 
+	at_device(0);
+	to = way(0, 0);
+	second = way(1, sgid);
 	to.is_global = 1;
 	to.grh.hop_limit = 1;
 	to.grh.dgid = g;
@@ -169,6 +178,7 @@ TEST(not_shared)
 int main(void)
 {
 	skip_all_if(!softdev_present(), "as many devices as one wants need the software device");
-	setenv("SOFTDEV_DEVICES", "3", 1); /* read when devices are first asked for */
-	return run_all(open_devices, close_devices) + again_with("SOFTDEV_LINK", "ib");
+	setenv("SOFTDEV_DEVICES", getenv("SOFTDEV_PORTS") ? "2" : "3", 1); /* read when devices are first asked for */
+	return run_all(open_devices, close_devices) + again_with("SOFTDEV_LINK", "ib") +
+	       (getenv("SOFTDEV_LINK") ? 0 : again_with("SOFTDEV_PORTS", "2"));
 }

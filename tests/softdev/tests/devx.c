@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * devx.c: device commands: which of them come by which call, statuses, registered memory, uids, events, capabilities, and the keys that
- * are refused. What good keys do: tests/devx/keys.c. Asynchronous queries and channels: tests/devx/answers.c.
+ * are refused. What good keys do: tests/devx/queues.c, memdomain.
  */
 #include "rig_devx.h"
 #include <sys/eventfd.h>
@@ -218,6 +218,14 @@ TEST(statuses)
 		if (c.out[0] != generals_wrong[i].status)
 			fail_msg("row %u: status %x", i, c.out[0]);
 	}
+	/* What is written to a register is read there */
+	c = command(0xb0c, 0x50, 0x50);
+	IN(0x50, 16, 0x6001);
+	fill(c.in + 16, 64, 5);
+	must(general(ctx, &c));
+	IN(0x30, 16, 1);
+	must(general(ctx, &c));
+	assert_memory_equal(c.out + 16, c.in + 16, 64);
 	c = command(0x930, 0x40, 16);
 	refused(ctx, &c, BAD_OP);
 	c = command(0x800, 16, 16);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * devx_queues.c: queues by device commands: what is wrong is refused with its status, what each step takes, what is in use stays. What is
- * made reads back: also tests/devx/queues.c; transitions: tests/devx/errors.c; traffic: devx_traffic.c.
+ * made reads back: also tests/devx/queues.c; transitions: tests/devx/objects.c; traffic: devx_traffic.c.
  */
 #include "rig_devx.h"
 
@@ -301,15 +301,6 @@ CASE(steps_checked)
 	must(destroy(q.obj));
 }
 
-static unsigned sport_of(struct ibv_qp *q)
-{
-	struct cmd c = command(QUERY_QP, 0x10, 0x110);
-
-	IN(0x48, 24, q->qp_num);
-	must(mlx5dv_devx_qp_query(q, c.in, c.inlen, c.out, c.outlen));
-	return OUT(PATH + 0x110, 16);
-}
-
 /* The source port of a connected QP's packets, by command and by libmlx5 */
 CASE(source_port)
 {
@@ -336,11 +327,10 @@ CASE(source_port)
 	open_pair(s, &usual);
 	assert_int_equal(mlx5dv_modify_qp_udp_sport(s[0].qp, 55555), is_roce() ? 0 : EOPNOTSUPP);
 	if (is_roce()) {
-		assert_int_equal(sport_of(s[0].qp), 55555);
 		assert_int_not_equal(mlx5dv_modify_qp_udp_sport(s[0].qp, 80), 0);
-		assert_int_equal(sport_of(s[0].qp), 55555);
+		assert_int_equal(get(verbs_qp(s[0].qp).out, PATH + 0x110, 16), 55555);
 		must(move(s[0].qp, IBV_QPS_RESET, 0, &usual));
-		assert_int_equal(sport_of(s[0].qp), 0);
+		assert_int_equal(get(verbs_qp(s[0].qp).out, PATH + 0x110, 16), 0);
 	}
 	close_pair(s);
 }
@@ -356,7 +346,7 @@ CASE(rmp_made)
 		{ "pd", WQ + 0x48, 24, 0xfff0, BAD_RES }, { "the ring's umem", WQ + 0x160, 32, 0, BAD_RES },
 		{ "the record's umem", WQ + 0x140, 32, 0, BAD_RES },
 		{ "the ring beyond its umem", WQ + 0x180, 64, ARENA - 64, BAD_PARAM },
-		{ "the record's alignment", WQ + 0x80, 64, 2, BAD_PARAM },
+		{ "the record's alignment", WQ + 0x80, 64, 2, BAD_PARAM }, { "a slave", WQ + 0x7, 1, 1, BAD_PARAM },
 	};
 	struct mlx5dv_devx_obj *o;
 	struct cmd c, g;
@@ -381,6 +371,41 @@ CASE(rmp_made)
 	IN(0x40, 4, 1);
 	MODIFY(o, 0x80, 64, 2, BAD_PARAM);
 	must(destroy(o));
+}
+
+CASE(xrc_made)
+{
+	enum { X = 0x80 };
+	static const struct wrong w[] = {
+		{ "xrcd", X + 0x28, 24, 0xffff, BAD_RES }, { "cqn", X + 0x48, 24, 0xffff00, BAD_RES }, { "pd", X + 0xc8, 24, 0xfff0, BAD_RES },
+		{ "signature", X + 0x24, 1, 1, BAD_PARAM }, { "stride", X + 0x25, 3, 6, BAD_PARAM }, { "limit", X + 0xe0, 16, 16, BAD_PARAM },
+		{ "the ring's umem", 0x2c0, 32, 0, BAD_RES }, { "the record's umem", X + 0x60, 32, 0, BAD_RES },
+		{ "the ring beyond its umem", 0x280, 64, ARENA - 64, BAD_PARAM }, { "the record's alignment", X + 0x140, 64, 4, BAD_PARAM },
+	};
+	struct cmd c = command(0x80e, 0x10, 0x10);
+	struct mlx5dv_devx_obj *domain, *o;
+	uint32_t xrcdn, n;
+
+	domain = must_create(&c, &xrcdn);
+	c = command(0x705, 0x110, 0x10);
+	SET(&c, { X + 0x4, 4, 4 }, { X + 0x25, 3, 2 }, { X + 0x28, 24, xrcdn }, { X + 0x48, 24, cq64.cqn }, { X + 0x60, 32, arena.umem->umem_id },
+	    { X + 0x88, 24, 0x99 }, { X + 0xc8, 24, pdn }, { X + 0xe0, 16, 15 }, { X + 0x140, 64, part(8) }, { 0x280, 64, part(64 << 4) },
+	    { 0x2c0, 32, arena.umem->umem_id });
+	refuse_all(&c, w, ARRAY(w));
+	lengths(&c);
+	o = must_create(&c, &n);
+	assert_int_equal(destroy(domain), EBUSY);
+	assert_int_equal(destroy(cq64.obj), EBUSY);
+	c = query_of(0x707, o, n, 0x110);
+	EXPECT(&c, { X, 8, 4 }, { X + 0x25, 3, 2 }, { X + 0x28, 24, xrcdn }, { X + 0x48, 24, cq64.cqn }, { X + 0x88, 24, 0x99 },
+	       { X + 0xc8, 24, pdn }, { X + 0xe0, 16, 15 }, { X + 0xf0, 16, 0 });
+	c = command_of(0x708, 0x10, 0x10, n);
+	IN(0x30, 16, 1);
+	MODIFY(o, 0x70, 16, 16, BAD_PARAM);
+	MODIFY(o, 0x70, 16, 15, OK);
+	c = query_of(0x707, o, n, 0x110);
+	EXPECT(&c, { X + 0xe0, 16, 0 }); /* fewer are left already */
+	must(destroy(o) || destroy(domain));
 }
 
 /* ---- DCT ---- */
@@ -464,7 +489,7 @@ CASE(raw_objects)
 	};
 	struct mlx5dv_devx_obj *td, *tis, *sq, *rq[2], *on_rmp, *rqt, *tir;
 	uint32_t tdn, tisn, sqn, rqn[2], on_rmpn, rqtn, tirn;
-	struct cmd c = command(0x816, 0x10, 0x10);
+	struct cmd c = command(0x816, 0x10, 0x10), g;
 
 	td = must_create(&c, &tdn);
 	/* TIS: a priority, a domain */
@@ -507,11 +532,22 @@ CASE(raw_objects)
 	c = command(0x916, 0x110 + 8, 0x10);
 	SET(&c, { 0x100 + 0xb0, 16, 4 }, { 0x100 + 0xd0, 16, 2 }, { 0x888, 24, rqn[0] }, { 0x8a8, 24, rqn[1] });
 	REFUSE(&c, { "an RQ", 0x888, 24, 0xffff, BAD_RES }, { "an empty list", 0x100 + 0xd0, 16, 0, BAD_PARAM },
+	       { "of virtual queues", 0x100 + 0xa5, 3, 1, BAD_PARAM }, { "raw", 0x100 + 0xc0, 1, 1, BAD_PARAM },
 	       { "more than there is room", 0x100 + 0xd0, 16, 5, BAD_PARAM }, { "more than there are", 0x100 + 0xd0, 16, 3, BAD_INLEN });
 	rqt = must_create(&c, &rqtn);
 	assert_int_equal(destroy(rq[1]), EBUSY);
-	c = command_of(0x917, 0x110 + 4, 0x10, rqtn);
-	SET(&c, { 0xbf, 1, 1 }, { 0x100 + 0xd0, 16, 1 }, { 0x888, 24, rqn[0] });
+	c = command_of(0x917, 0x110 + 8, 0x10, rqtn);
+	SET(&c, { 0x100 + 0xd0, 16, 2 }, { 0x888, 24, rqn[1] }, { 0x8a8, 24, rqn[0] });
+	for (unsigned mask = 0; mask < 2; mask++) {
+		MODIFY(rqt, 0x80, 64, mask, OK);
+		g = query_of(0x919, rqt, rqtn, 0x120);
+		EXPECT(&g, { 0x100 + 0xb0, 16, 4 }, { 0x100 + 0xd0, 16, 2 }, { 0x888, 24, rqn[!!mask] }, { 0x8a8, 24, rqn[!mask] });
+	}
+	MODIFY(rqt, 0x80, 64, 3, BAD_PARAM);
+	IN(0x80, 64, 1);
+	MODIFY(rqt, 0x100 + 0xd0, 16, 0, BAD_PARAM);
+	MODIFY(rqt, 0x100 + 0xd0, 16, 5, BAD_PARAM);
+	SET(&c, { 0x100 + 0xd0, 16, 1 }, { 0x888, 24, rqn[0] });
 	assert_int_equal(modify(rqt, &c), OK);
 	must(destroy(rq[1]));
 	c = query_of(0x919, rqt, rqtn, 0x120);
@@ -577,36 +613,6 @@ CASE(striding)
 	c = qp_command(&q, RC, 4, 0, cq64.cqn, cq64.cqn, n);
 	REFUSE(&c, { "a striding RMP", QPC + 0x565, 3, 1, BAD_RES });
 	must(destroy(o));
-}
-
-/* Masks of rules: of other headers, of what is no field, too long; criteria that do not fit; flags */
-CASE(matchers)
-{
-	static const struct {
-		uint8_t size, byte, criteria;
-		uint32_t flags;
-		bool good;
-	} masks[] = {
-		{ 64, 8, 1, 0, true }, { 128, 8, 1, 0, true }, { 128, 70, 1, 0, false }, { 64, 0x18, 1, 0, false }, { 64, 8, 3, 0, false },
-		{ 64, 8, 0, 0, false }, { 64, 8, 1, IBV_FLOW_ATTR_FLAGS_EGRESS, false },
-	};
-
-	for (unsigned i = 0; is_roce() && i < ARRAY(masks); i++) {
-		struct {
-			size_t size;
-			uint8_t bytes[512];
-		} mask = { .size = masks[i].size };
-		struct mlx5dv_flow_matcher_attr a = { .type = IBV_FLOW_ATTR_NORMAL, .match_criteria_enable = masks[i].criteria,
-						      .flags = masks[i].flags, .match_mask = (void *)&mask };
-		struct mlx5dv_flow_matcher *m;
-
-		mask.bytes[masks[i].byte] = 0xff;
-		m = mlx5dv_create_flow_matcher(ctx, &a);
-		if (!m == masks[i].good)
-			fail_msg("mask %u", i);
-		if (m)
-			must(mlx5dv_destroy_flow_matcher(m));
-	}
 }
 
 int main(void)

@@ -224,6 +224,10 @@ TEST(xrq)
 	/* Its limit; how DC's rendezvous would go is for one that was made for DC */
 	c = command_of(0x71a, 0x10, 0x10, n);
 	MODIFY(x, 0x70, 16, 16, BAD_PARAM);
+	MODIFY(x, 0x70, 16, 15, OK);
+	c = query_of(0x719, x, n, 0x150);
+	EXPECT(&c, { XRQC, 4, 0 }, { XRQC + 0x14, 4, 1 }, { XRQC + 0x1c, 4, 1 }, { XRQC + 0x28, 24, 0x123 }, { XRQC + 0x48, 24, rcq.cqn },
+	       { XRQC + 0x100, 4, 5 }, { XRQC + 0x110, 48, 0 }, { XWQ + 0x30, 16, 0 }, { XWQ + 0x48, 24, pdn }, { XWQ + 0x11b, 5, 4 });
 	c = command_of(0x726, 0x30, 0x10, n);
 	MODIFY(x, 0x8d, 3, 3, BAD_PARAM);
 	/* Its QPs: of UD none; for rendezvous one without a send queue */

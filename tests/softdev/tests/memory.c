@@ -211,11 +211,6 @@ TEST(dm_transfers)
 
 TEST(dm_objects)
 {
-	static const struct {
-		uint64_t off, len;
-		unsigned access;
-	} rows[] = { { 0, 1000, 0 }, { 0, 8192, IBV_ACCESS_ZERO_BASED }, { 500, 4096, IBV_ACCESS_ZERO_BASED },
-		     { UINT64_MAX - 7, 16, IBV_ACCESS_ZERO_BASED } };
 	struct ibv_dm *dm, *many[16];
 	uint32_t word;
 
@@ -228,8 +223,7 @@ TEST(dm_objects)
 		must(ibv_free_dm(dm));
 	}
 	dm = device_memory(1000);
-	for (unsigned i = 0; i < ARRAY(rows); i++)
-		assert_null(ibv_reg_dm_mr(pd, dm, rows[i].off, rows[i].len, IBV_ACCESS_LOCAL_WRITE | rows[i].access));
+	assert_null(ibv_reg_dm_mr(pd, dm, 500, 501, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED));
 	must(ibv_dereg_mr(ibv_reg_dm_mr(pd, dm, 1000, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED)));
 	must(ibv_free_dm(dm));
 	/* Several at once lie apart */

@@ -242,10 +242,8 @@ static int modify_raw(struct ibv_qp *q, uint32_t state, uint32_t comp_mask)
 
 static unsigned order_of(struct ibv_qp *q)
 {
-	struct cmd c = command(QUERY_QP, 0x10, 0x110);
+	struct cmd c = verbs_qp(q);
 
-	IN(0x48, 24, q->qp_num);
-	must(mlx5dv_devx_qp_query(q, c.in, c.inlen, c.out, c.outlen));
 	return OUT(QPC + 0x26, 1) | OUT(QPC + 0x49c, 1) << 1;
 }
 

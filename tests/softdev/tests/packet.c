@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * packet.c: raw packets through libibverbs alone: queue pairs, which of several flow rules, lengths, two devices, two processes. Rules by
- * field, tags, checksums, segmentation: queue/steer.c, queue/packet.c.
+ * packet.c: raw packets through libibverbs alone: queue pairs, which of several flow rules, rules by mask, segmentation, lengths, two
+ * devices, two processes. Rules by field, tags, tunnels: queue/steer.c, queue/packet.c.
  */
 #include "rig.h"
 #include "packets.h"
@@ -79,8 +79,8 @@ static struct ibv_qp *raw_qp(struct node *n)
 {
 	struct ibv_qp_init_attr_ex init = { .send_cq = n->cq, .recv_cq = n->rcq, .qp_type = IBV_QPT_RAW_PACKET,
 					    .cap = { .max_send_wr = 64, .max_recv_wr = RINGS, .max_send_sge = 4, .max_recv_sge = 1 },
-					    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS, .create_flags = create_flags,
-					    .pd = devices[n - node].pd };
+					    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER,
+					    .create_flags = create_flags, .max_tso_header = 128, .pd = devices[n - node].pd };
 	struct ibv_qp *qp = ibv_create_qp_ex(devices[n - node].ctx, &init);
 
 	assert_non_null(qp);
@@ -115,6 +115,18 @@ static void node_close(struct node *n)
 	expect_nothing(n->rcq);
 	must(ibv_destroy_qp(n->qp) || ibv_dereg_mr(n->mr) || ibv_destroy_cq(n->cq) || ibv_destroy_cq(n->rcq));
 	munmap(n->buf, SIZE);
+}
+
+static void nodes_open(void)
+{
+	node_open(&node[0]);
+	node_open(&node[1]);
+}
+
+static void nodes_close(void)
+{
+	node_close(&node[0]);
+	node_close(&node[1]);
 }
 
 /* Sends p and waits for the completion */
@@ -204,19 +216,9 @@ TEST(processes)
 
 /* ---- in this one ---- */
 
-/* What the kernel and the device refuse */
+/* What the kernel and the device refuse; by field: hostile.c */
 TEST(refused)
 {
-	static const struct {
-		uint8_t port;
-		uint16_t priority;
-		uint32_t flags;
-		enum ibv_flow_attr_type type;
-		int err;
-	} rows[] = {
-		{ 2, 0, 0, IBV_FLOW_ATTR_NORMAL, EINVAL }, { 1, 16, 0, IBV_FLOW_ATTR_NORMAL, ENOMEM },
-		{ 1, 0, IBV_FLOW_ATTR_FLAGS_EGRESS, IBV_FLOW_ATTR_NORMAL, EOPNOTSUPP }, { 1, 0, 0, IBV_FLOW_ATTR_ALL_DEFAULT, EINVAL },
-	};
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = { .max_send_wr = 1, .max_send_sge = 1 } };
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
 	struct rule r;
@@ -226,13 +228,9 @@ TEST(refused)
 	node_open(&node[0]);
 	init.send_cq = init.recv_cq = node[0].cq;
 	rc = made(ibv_create_qp(pd, &init));
-	for (unsigned i = 0; i < ARRAY(rows); i++) {
-		rule_init(&r, rows[i].type, rows[i].priority);
-		rule_mac(&r, here);
-		r.attr.port = rows[i].port;
-		r.attr.flags = rows[i].flags;
-		must_refuse(ibv_create_flow(node[0].qp, &r.attr), rows[i].err);
-	}
+	rule_init(&r, IBV_FLOW_ATTR_ALL_DEFAULT, 0); /* which has no header */
+	rule_mac(&r, here);
+	must_refuse(ibv_create_flow(node[0].qp, &r.attr), EINVAL);
 	rule_init(&r, IBV_FLOW_ATTR_NORMAL, 0);
 	rule_mac(&r, here);
 	assert_null(ibv_create_flow(rc, &r.attr));
@@ -256,8 +254,7 @@ TEST(which_rule)
 	struct ibv_flow *f[6];
 	struct rule r;
 
-	node_open(&node[0]);
-	node_open(&node[1]);
+	nodes_open();
 	packet_make(&p, &udp, there, here);
 	/* Everything, unless a rule takes it */
 	rule_init(&r, IBV_FLOW_ATTR_ALL_DEFAULT, 0);
@@ -293,8 +290,7 @@ TEST(which_rule)
 	packet_make(&p, &udp, here, there);
 	goes(1, 0);
 	must(ibv_destroy_flow(f[0]) | ibv_destroy_flow(f[1]) | ibv_destroy_flow(f[2]));
-	node_close(&node[0]);
-	node_close(&node[1]);
+	nodes_close();
 }
 
 /* Its own packets to a group come back to a queue pair, if it wants them; those to its own address do */
@@ -306,8 +302,7 @@ TEST(own_groups)
 
 	for (unsigned blocked = 0; blocked < 2; blocked++) {
 		create_flags = blocked ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB : 0;
-		node_open(&node[0]);
-		node_open(&node[1]);
+		nodes_open();
 		create_flags = 0;
 		for (unsigned i = 0; i < 2; i++) {
 			rule_init(&r, IBV_FLOW_ATTR_ALL_DEFAULT, 0);
@@ -318,8 +313,7 @@ TEST(own_groups)
 		packet_make(&p, &udp, here, here);
 		goes(1, 1);
 		must(ibv_destroy_flow(f[0]) || ibv_destroy_flow(f[1]));
-		node_close(&node[0]);
-		node_close(&node[1]);
+		nodes_close();
 	}
 }
 
@@ -338,8 +332,7 @@ TEST(no_such_header)
 		{ IBV_FLOW_SPEC_UDP, sizeof(struct ibv_flow_spec_tcp_udp), { .version = 6, .proto = 6 }, { .version = 6, .proto = 17 } },
 	};
 
-	node_open(&node[0]);
-	node_open(&node[1]);
+	nodes_open();
 	for (unsigned i = 0; i < ARRAY(rows); i++) {
 		struct ibv_flow *f;
 		struct rule r;
@@ -357,8 +350,91 @@ TEST(no_such_header)
 		goes(0, 1);
 		must(ibv_destroy_flow(f));
 	}
-	node_close(&node[0]);
-	node_close(&node[1]);
+	nodes_close();
+}
+
+/* Rules by mask: which bytes of a packet each field of the mask is */
+TEST(matched)
+{
+	static const struct shape tcp4 = { .version = 4, .proto = 6 }, udp4 = { .tags = 1, .version = 4, .proto = 17 },
+				  tcp6 = { .tags = 2, .version = 6, .proto = 6 }, udp6 = { .version = 6, .proto = 17 };
+	enum { L2, L3, L4, BITS };
+	static const struct {
+		const struct shape *shape;
+		unsigned at, bytes, from, off; /* in the mask; from where in the packet, or what no byte of it is */
+	} rows[] = {
+		{ &udp6, 0x0, 6, L2, 6 }, { &udp6, 0x8, 6, L2, 0 }, { &udp6, 0x6, 2, L2, 12 }, { &tcp6, 0x6, 2, L2, 20 },
+		{ &udp4, 0xe, 2, L2, 14 }, { &tcp4, 0x10, 1, L3, 9 }, { &udp4, 0x11, 1, L3, 1 }, { &udp4, 0x1b, 1, L3, 8 },
+		{ &tcp4, 0x2c, 4, L3, 12 }, { &tcp4, 0x3c, 4, L3, 16 }, { &udp6, 0x10, 1, L3, 6 }, { &tcp6, 0x1b, 1, L3, 7 },
+		{ &tcp6, 0x20, 32, L3, 8 }, { &tcp6, 0x14, 4, L4, 0 }, { &udp6, 0x1c, 4, L4, 0 }, { &tcp4, 0x13, 1, L4, 13 },
+		/* The class of traffic; a tag of either type, or none, IP's version, TCP's ninth bit */
+		{ &tcp6, 0x11, 1, BITS, 0x20 }, { &tcp4, 0x12, 1, BITS, 0x08 }, { &udp4, 0x12, 1, BITS, 0x88 }, { &tcp6, 0x12, 1, BITS, 0x4c },
+	};
+
+	nodes_open();
+	for (unsigned i = 0; i < 2 * ARRAY(rows); i++) {
+		const unsigned row = i / 2, at = rows[row].at, bytes = rows[row].bytes, wrong = i % 2;
+		struct {
+			size_t size;
+			uint8_t bytes[64];
+		} mask = { .size = 64 }, value = { .size = 64 };
+		struct mlx5dv_flow_matcher_attr a = { .type = IBV_FLOW_ATTR_NORMAL, .match_criteria_enable = 1, .match_mask = (void *)&mask };
+		struct mlx5dv_flow_action_attr to = { .type = MLX5DV_FLOW_ACTION_DEST_IBV_QP, .qp = node[1].qp };
+		struct mlx5dv_flow_matcher *m;
+		struct ibv_flow *f;
+
+		packet_make(&p, rows[row].shape, there, here);
+		memset(mask.bytes + at, 0xff, bytes);
+		if (rows[row].from == BITS)
+			value.bytes[at] = (uint8_t)rows[row].off;
+		else
+			memcpy(value.bytes + at, p.at + (const unsigned[]){ 0, p.l3, p.l4 }[rows[row].from] + rows[row].off, bytes);
+		value.bytes[at + bytes - 1] ^= (uint8_t)wrong;
+		m = made(mlx5dv_create_flow_matcher(devices[1].ctx, &a));
+		f = made(mlx5dv_create_flow(m, (void *)&value, 1, &to));
+		assert_int_equal(mlx5dv_destroy_flow_matcher(m), EBUSY);
+		goes(0, !wrong);
+		must(ibv_destroy_flow(f) || mlx5dv_destroy_flow_matcher(m));
+	}
+	nodes_close();
+}
+
+/* What is cut up: the headers of each segment */
+TEST(segments)
+{
+	static const struct shape shapes[] = { { .version = 4, .proto = 6, .payload = 1000 },
+		{ .tags = 1, .version = 6, .proto = 6, .options = 8, .tcp_options = 12, .payload = 900 }, { .version = 4, .proto = 17, .payload = 9 } };
+	enum { MSS = 300, UDP = 2 };
+	struct ibv_send_wr *bad;
+	struct ibv_flow *f;
+	struct ibv_wc wc;
+
+	nodes_open();
+	f = mac_to(there, node[1].qp);
+	for (unsigned i = 0; i < ARRAY(shapes); i++) {
+		const unsigned all = shapes[i].payload;
+
+		packet_make(&p, &shapes[i], there, here);
+		memcpy(node[0].buf, p.at, p.len);
+		sg = (struct ibv_sge){ (uintptr_t)node[0].buf + p.data, all, node[0].mr->lkey };
+		wr = (struct ibv_send_wr){ .wr_id = 4, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_TSO,
+					   .send_flags = IBV_SEND_SIGNALED | IBV_SEND_IP_CSUM, .tso = { p.at, p.data, MSS } };
+		must(ibv_post_send(node[0].qp, &wr, &bad));
+		expect(node[0].cq, 4, i == UDP ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_SUCCESS);
+		for (unsigned off = 0, n; off < all && i != UDP; off += n) {
+			const uint8_t *at = receive(&node[1], &wc);
+
+			n = all - off < MSS ? all - off : MSS;
+			assert_int_equal(wc.byte_len, p.data + n);
+			assert_memory_equal(at + p.data, p.at + p.data + off, n);
+			assert_true(packet_l3_good(at, p.l3, p.data + n) && packet_l4_good(at, p.l3, p.l4, 6, p.data + n));
+			assert_true(shapes[i].version == 6 || packet_u16(at + p.l3 + 4) == ((0xfffd + off / MSS) & 0xffff));
+			assert_int_equal(packet_u32(at + p.l4 + 4), 0xfffff800u + off);
+			assert_int_equal(at[p.l4 + 13], 0x10 | (off + n == all ? 0x09 : 0) | (off ? 0 : 0x80));
+		}
+	}
+	must(ibv_destroy_flow(f));
+	nodes_close();
 }
 
 /* Lengths: what is too short, too long, longer than the buffer, without a buffer */
@@ -370,8 +446,7 @@ TEST(lengths)
 	struct ibv_flow *f;
 	struct ibv_wc wc;
 
-	node_open(&node[0]);
-	node_open(&node[1]);
+	nodes_open();
 	f = mac_to(there, node[1].qp);
 	packet_make(&p, &tiny, there, here);
 	send_packet(&node[0]);
@@ -396,8 +471,7 @@ TEST(lengths)
 	assert_int_equal(ibv_modify_qp(node[0].qp, &a, IBV_QP_STATE), EINVAL);
 	assert_int_equal(state_of(node[0].qp), IBV_QPS_SQE);
 	must(ibv_destroy_flow(f));
-	node_close(&node[0]);
-	node_close(&node[1]);
+	nodes_close();
 }
 
 /* What a queue pair received and nobody polled goes with it, though such completions do not name it */

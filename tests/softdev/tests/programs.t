@@ -44,6 +44,9 @@ result $? "run looks at its options' values"
 "$run" sh -c 'exit 37' >"$dir/out" 2>&1
 [ $? = 37 ]
 result $? "run returns the program's status"
+"$run" --fabric "$dir/clean" --fault setup=EIO@1- ibv_devinfo >"$dir/out" 2>&1
+[ $? != 0 ] && "$run" --fabric "$dir/clean" ibv_devinfo >>"$dir/out" 2>&1 && ls "$dir/clean" >>"$dir/out" && ! ls "$dir/clean" | grep -q '^[0-9]'
+result $? "a fault from the start; programs that end leave nothing behind"
 
 # The README names every option, every variable and every call
 for name in $("$run" --help | grep -o -- '--[a-z-]*\|SOFTDEV_[A-Z]*' | sort -u) $(grep -o 'softdev_[a-z_]*(' tests/softdev/softdev.h | sort -u); do

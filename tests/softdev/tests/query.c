@@ -264,27 +264,6 @@ TEST(query_gives_what_was_set)
 	}
 }
 
-/* What a QP can take is what its ring holds, and it says so */
-TEST(ring_sizes)
-{
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr a;
-	struct how how = usual;
-	struct side s;
-
-	how.cap.max_recv_wr = 100;
-	how.cap.max_recv_sge = 3;
-	open_side(&s, &how);
-	must(ibv_query_qp(s.qp, &a, IBV_QP_CAP, &init));
-	assert_true(a.cap.max_recv_wr == 128 && a.cap.max_recv_sge == 4 && init.cap.max_recv_wr == 128);
-	assert_true(a.cap.max_send_wr >= 64 && a.cap.max_send_sge >= 4 && a.cap.max_inline_data >= 64);
-	must(move(s.qp, IBV_QPS_INIT, 0, &how));
-	sg = sge(&s, 0, 64);
-	for (int i = 0; i <= 128; i++)
-		assert_int_equal(post_recv(&s, i, &sg, 1), i < 128 ? 0 : ENOMEM);
-	close_side(&s);
-}
-
 /* Of the embedded switch: not in use */
 TEST(vport)
 {

@@ -3,7 +3,7 @@
  * rig.h: what the tests of the software device share. They drive it through libibverbs and libmlx5
  * alone.
  *
- * Two sides of this process talk to each other over port 1 of one device: $INLAY_TEST_DEVICE, or
+ * Two sides of this process talk to each other over one port, the first, of one device: $INLAY_TEST_DEVICE, or
  * the first. Every function here fails the running test by itself.
  */
 #ifndef SOFTDEV_TESTS_RIG_H
@@ -73,6 +73,7 @@ static struct ibv_device **list;
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 static struct ibv_port_attr port;
+static uint8_t port_num = 1;
 static union ibv_gid gid;
 static int sgid;
 
@@ -191,10 +192,10 @@ UNUSED static bool is_roce(void)
 UNUSED static struct ibv_qp_attr attr_for(enum ibv_qp_state state, uint32_t dest, const struct how *how)
 {
 	struct ibv_qp_attr a = {
-		.qp_state = state, .cur_qp_state = IBV_QPS_RTS, .port_num = 1, .qkey = QKEY, .qp_access_flags = how->qp_access,
+		.qp_state = state, .cur_qp_state = IBV_QPS_RTS, .port_num = port_num, .qkey = QKEY, .qp_access_flags = how->qp_access,
 		.path_mtu = IBV_MTU_1024, .dest_qp_num = dest, .rq_psn = 0x123456, .sq_psn = 0x123456, .max_dest_rd_atomic = 16,
 		.max_rd_atomic = 16, .min_rnr_timer = 1, .timeout = how->timeout, .retry_cnt = how->retry_cnt, .rnr_retry = how->rnr_retry,
-		.ah_attr = { .port_num = 1, .dlid = port.lid }, .path_mig_state = IBV_MIG_MIGRATED,
+		.ah_attr = { .port_num = port_num, .dlid = port.lid }, .path_mig_state = IBV_MIG_MIGRATED,
 	};
 
 	if (is_roce()) {
@@ -518,11 +519,12 @@ UNUSED static int teardown_ah(void **state)
 	return ibv_destroy_ah(ah) || teardown(state);
 }
 
-/* Several devices; the first is in ctx, pd and port */
+/* Several devices, or several ports; the first is in ctx, pd and port */
 UNUSED static struct {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_port_attr port;
+	uint8_t port_num;
 } devices[3];
 
 UNUSED static void at_device(int i)
@@ -530,19 +532,22 @@ UNUSED static void at_device(int i)
 	ctx = devices[i].ctx;
 	pd = devices[i].pd;
 	port = devices[i].port;
+	port_num = devices[i].port_num;
 }
 
 UNUSED static int open_devices(UNUSED void **state)
 {
-	int n;
+	int n, ports = getenv("SOFTDEV_PORTS") ? atoi(getenv("SOFTDEV_PORTS")) : 1;
 
 	list = ibv_get_device_list(&n);
 	if (!list || n != atoi(getenv("SOFTDEV_DEVICES")))
 		return -1;
-	while (n--)
-		if (!(devices[n].ctx = ibv_open_device(list[n])) || ibv_query_port(devices[n].ctx, 1, &devices[n].port) ||
-		    !(devices[n].pd = ibv_alloc_pd(devices[n].ctx)))
+	for (int i = 0; i < n * ports && i < (int)ARRAY(devices); i++) {
+		devices[i].port_num = i % ports + 1;
+		if (!(devices[i].ctx = ibv_open_device(list[i / ports])) ||
+		    ibv_query_port(devices[i].ctx, devices[i].port_num, &devices[i].port) || !(devices[i].pd = ibv_alloc_pd(devices[i].ctx)))
 			return -1;
+	}
 	at_device(0);
 	sgid = is_roce() ? 3 : 0;
 	return 0;

@@ -437,6 +437,15 @@ UNUSED static struct cmd qp_query(const struct dqp *q)
 	return query_of(QUERY_QP, q->obj, q->qpn, 0x110);
 }
 
+/* Of one made by verbs */
+UNUSED static struct cmd verbs_qp(struct ibv_qp *q)
+{
+	struct cmd c = command_of(QUERY_QP, 0x10, 0x110, q->qp_num);
+
+	must(CALL(mlx5dv_devx_qp_query, q, &c));
+	return c;
+}
+
 UNUSED static unsigned qp_state(const struct dqp *q)
 {
 	struct cmd c = qp_query(q);

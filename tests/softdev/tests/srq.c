@@ -137,9 +137,7 @@ TEST(refusals)
 	struct ibv_sge sg[40];
 
 	must(ibv_query_device(ctx, &dev));
-	assert_null(make(pd, 1u << 20, 1));
 	assert_null(make(pd, dev.max_srq_wr + 1, 1));
-	assert_null(make(pd, 10, 33));
 	must(ibv_destroy_srq(make(pd, dev.max_srq_wr, 1)));
 	srq = make(p, 10, 1);
 	assert_int_equal(ibv_dealloc_pd(p), EBUSY);

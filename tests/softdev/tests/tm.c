@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * tm.c: tag matching as libmlx5 drives it: messages and the list, rendezvous, errors, faults, the device step by step. Completions byte
- * by byte: tm_raw.c; the list: tag/list.c; any order of anything: tag/recv_model.c.
+ * by byte: tm_raw.c; the list, what is without a tag or the software's to read: tag/list.c; any order of anything: tag/recv_model.c.
  */
 #include "rig_tm.h"
 
@@ -105,40 +105,6 @@ TEST(not_ready)
 	close_tm(&t);
 }
 
-/* A message with no header, part of one, or one of another kind goes to the program and is not counted */
-TEST(without_tag)
-{
-	static const struct {
-		uint8_t op;
-		uint32_t len;
-	} messages[] = { { IBV_TMH_NO_TAG, 0 }, { IBV_TMH_NO_TAG, 1 }, { IBV_TMH_NO_TAG, 4000 }, { IBV_TMH_FIN, 32 }, { IBV_TMH_FIN, 3 },
-			 { IBV_TMH_EAGER, 15 }, { IBV_TMH_RNDV, 31 }, { 4, 100 }, { 255, 16 } };
-	struct match t;
-
-	open_tm(&t, 64, 16, 64);
-	add(&t, 1, 0, 4096, 0, 0);
-	for (unsigned i = 0; i < ARRAY(messages); i++) {
-		uint32_t len = messages[i].len, head = len < 64 ? len : 64;
-		uint8_t bytes[64];
-
-		fill(bytes, sizeof(bytes), i);
-		bytes[0] = messages[i].op;
-		memset(t.rx.buf, 0xaa, SIZE);
-		untagged(&t, i, HALF, 8192);
-		send_raw(&t.tx, bytes, head, 9, len - head);
-		sent(&t.tx);
-		assert_int_equal(expect_done(t.cq, i, IBV_WC_TM_NO_TAG, 0).len, len);
-		assert_memory_equal(t.rx.buf + HALF, bytes, head);
-		assert_memory_equal(t.rx.buf + HALF + head, t.tx.buf + 9, len - head);
-		assert_true(all_bytes(t.rx.buf + HALF + len, 100, 0xaa));
-	}
-	/* Still in step */
-	add(&t, 2, 0, 4096, 1, ALL);
-	expected(&t, 1, 1001);
-	expected(&t, 1, 1002);
-	close_tm(&t);
-}
-
 /*
  * A write with an immediate takes an SRQ's buffer and is told of on the SRQ's CQ; no list is asked,
  * nothing is counted
@@ -192,64 +158,6 @@ TEST(rendezvous)
 	/* None of these counts in the list */
 	add(&t, 500, 0, 100, 1, ALL);
 	expected(&t, 1, 1500);
-	close_tm(&t);
-}
-
-/* Several at once; their number goes beyond what may be read at a time */
-TEST(rendezvous_queue)
-{
-	enum { N = 40, LEN = 9000 };
-	unsigned told[N] = { 0 };
-	struct request q;
-	struct match t;
-
-	open_tm(&t, 16, 64, 64);
-	for (int i = 0; i < N; i++) {
-		recv_at(&t.tx, i, FIN_AT + 64 * i, 64);
-		add(&t, i, i * LEN, LEN, i, ALL);
-	}
-	for (int i = 0; i < N; i++) {
-		q = rndv_of(&t, N - 1 - i, i, LEN - i, 0);
-		offer(&t, &q, 0);
-	}
-	for (int i = 0; i < 2 * N; i++) {
-		struct done d = next_done(t.cq);
-		unsigned k = d.wr_id - 1000;
-
-		assert_true(d.status == IBV_WC_SUCCESS && k < N && told[k] < 2);
-		assert_int_equal(d.flags, told[k] ? IBV_WC_TM_DATA_VALID : IBV_WC_TM_MATCH);
-		if (told[k]++)
-			assert_memory_equal(t.rx.buf + k * LEN, t.tx.buf + N - 1 - k, LEN - (N - 1 - k));
-	}
-	for (int i = 0; i < N; i++) {
-		assert_int_equal(plain_wc(t.tx.rcq).wr_id, i);
-		assert_int_equal(be64toh(((struct ibv_tmh *)(void *)(t.tx.buf + FIN_AT + 64 * i))->tag), N - 1 - i);
-	}
-	close_tm(&t);
-}
-
-/* The buffer is too small, or the request is not one for the device: it is the program's, and lies in the tagged buffer */
-TEST(rendezvous_by_software)
-{
-	static const struct {
-		uint32_t len, room;
-		size_t extra;
-	} cases[] = { { 1000, 999, 0 }, { 0xffffffff, 4096, 1 }, { 100, 4096, 33 }, { 100, 4096, 900 } };
-	struct match t;
-
-	open_tm(&t, 16, 8, 64);
-	for (unsigned i = 0; i < ARRAY(cases); i++) {
-		const size_t all = TMH + RVH + cases[i].extra;
-		struct request q = rndv_of(&t, 5, 0, cases[i].len, cases[i].extra);
-		struct done d;
-
-		add(&t, i, 64, cases[i].room, 5, ALL);
-		offer(&t, &q, cases[i].extra);
-		d = next_done(t.cq);
-		assert_true(d.status == IBV_WC_TM_RNDV_INCOMPLETE && d.wr_id == 1000 + i && d.flags == MATCHED);
-		assert_true(d.len == all && d.tm.tag == 5);
-		assert_memory_equal(t.rx.buf + 64, &q, all);
-	}
 	close_tm(&t);
 }
 
