@@ -12,7 +12,7 @@
 #define TESTS_FABRIC_SIM_H
 
 #include "rig.h"
-#include <dlfcn.h>
+#include "next.h"
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -175,8 +175,6 @@ static uint64_t *page_of(struct ibv_context *context)
 /* ---- Time, random bytes, memory ---- */
 
 static bool nic_step(void);
-
-#define NEXT(name) ({ static __typeof__(&name) next_; next_ ? next_ : (next_ = (__typeof__(&name))dlsym(RTLD_NEXT, #name)); })
 
 /* Libraries may have threads, whose time is the real one. */
 static __thread bool simulates;
