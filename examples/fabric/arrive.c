@@ -72,15 +72,17 @@ static int register_buffers(struct endpoint *ep, struct op *op)
 	return err;
 }
 
-int op_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge,
-	    uint32_t flags)
+int op_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge)
 {
+	const uint32_t flags = INLAY_SIGNALED | INLAY_RING, rkey = rail_rkey(p, s);
 	struct slot *slot;
 
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	slot = peer_slot(p);
-	if (peer_post(p, opcode, s->addr + at, rail_rkey(p, s), sge, 1, flags | INLAY_SIGNALED | INLAY_RING))
+	if (opcode == MLX5_OPCODE_SEND ? peer_post(p, MLX5_OPCODE_SEND, 0, 0, sge, 1, flags) :
+	    opcode == MLX5_OPCODE_RDMA_READ ? peer_post(p, MLX5_OPCODE_RDMA_READ, s->addr + at, rkey, sge, 1, flags) :
+	    peer_post(p, MLX5_OPCODE_RDMA_WRITE, s->addr + at, rkey, sge, 1, flags)) /* constants, so that each is short */
 		return -FI_EAGAIN;
 	slot->kind = SLOT_OP;
 	slot->what = op;
@@ -113,7 +115,7 @@ static int read_piece(struct op *op)
 	sge.length = (uint32_t)len;
 	sge.lkey = rail_lkey(p, op->region[b]);
 	if (op_post(p, op, op->kind == OP_RMA && op->writes ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ, &op->segment[s],
-		    at_segment, &sge, 0))
+		    at_segment, &sge))
 		return -FI_EAGAIN;
 	op->asked += len;
 	return 0;

@@ -972,8 +972,8 @@ void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
 
 void read_begin(struct endpoint *ep, struct op *op); /* OP_READ, OP_RMA: from now on it ends by itself */
 void read_done(struct endpoint *ep, struct op *op, int err); /* a piece of it */
-int op_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge,
-	    uint32_t flags); /* posts a step of op, to or from s->addr + at, or a send. 0 or -FI_EAGAIN */
+/* Posts a step of op, to or from s->addr + at, or a send. 0 or -FI_EAGAIN */
+int op_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge);
 int rma_follow(struct op *op); /* what comes after the bytes, in RMA_STEPS */
 #define RMA_STEPS 2u
 void read_waiting(struct endpoint *ep); /* what found no room goes on */

@@ -34,7 +34,7 @@ static int post(struct peer *rail, struct op *op)
 {
 	const struct ibv_sge sge = {(uintptr_t)op->bounce->data, op->bounce->len, rail_lkey(rail, op->bounce->region)};
 
-	return op_post(rail, op, MLX5_OPCODE_SEND, op->segment, 0, &sge, 0);
+	return op_post(rail, op, MLX5_OPCODE_SEND, op->segment, 0, &sge);
 }
 
 static void add(struct buf *b, const void *data, size_t len)

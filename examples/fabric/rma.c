@@ -105,17 +105,18 @@ int rma_follow(struct op *op)
 	const struct written w = written(s->len, op->data);
 	const bool back = op->asked == op->want;
 	struct peer *p = settings.rails > 1 ? rail_of(op->peer) : op->peer;
-	struct ibv_sge sge = {(uintptr_t)&w, sizeof(w), 0};
+	struct ibv_sge sge;
 	int err = 0;
 
 	if (back && op->plain) {
 		sge.addr = (uintptr_t)op->bounce->data;
 		sge.length = 1;
 		sge.lkey = p ? rail_lkey(p, op->bounce->region) : 0;
-		err = p ? op_post(p, op, MLX5_OPCODE_RDMA_READ, s, s->len - 1, &sge, 0) : -FI_EAGAIN;
+		err = p ? op_post(p, op, MLX5_OPCODE_RDMA_READ, s, s->len - 1, &sge) : -FI_EAGAIN;
 	} else if (!back && op->told) {
-		err = settings.rails > 1 ? bounced_send(op->peer, &w, sizeof(w), NULL, 0, NULL, 0) :
-		      op_post(p, op, MLX5_OPCODE_SEND, s, 0, &sge, INLAY_INLINE);
+		err = bounced_send(op->peer, &w, sizeof(w), NULL, 0, op->context, (uint32_t)op->flags);
+		if (!err)
+			op->flags = 0; /* the message's completion is the operation's */
 	}
 	op->asked += !err;
 	return err;
