@@ -522,6 +522,13 @@ TEST(keys)
 	}
 	for (unsigned depth = 0; depth < ARRAY(o); depth++)
 		must(destroy(o[depth]));
+	/* What a list names must allow it, too */
+	mr = made(ibv_reg_mr(pd, s[1].buf, SIZE, IBV_ACCESS_REMOTE_READ));
+	c = key_command(KLM, KEY_ALL, 0, 4096, 0, (struct entry){ 4096, mr->lkey, (uintptr_t)s[1].buf });
+	o[0] = key_make(&c, &key);
+	for (unsigned i = 0; i < ARRAY(right); i++)
+		by_key(i, key, 0, i == READ || i == GATHER);
+	must(destroy(o[0]) || ibv_dereg_mr(mr));
 	mr = made(ibv_reg_mr(pd, s[1].buf, SIZE, ALL_ACCESS));
 	c = key_command(KSM, KEY_ALL, 8, 4096, 31, (struct entry){ 0, mr->lkey, (uintptr_t)s[1].buf });
 	o[0] = key_make(&c, &key);

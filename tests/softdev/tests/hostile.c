@@ -157,17 +157,10 @@ TEST(changed)
 	struct ibv_rwq_ind_table_init_attr ta = { .log_ind_tbl_size = 1 };
 	struct ibv_xrcd_init_attr xa = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .oflags = O_CREAT };
 	struct ibv_alloc_dm_attr da = { .length = 64 };
-	struct {
-		struct ibv_flow_attr attr;
-		struct ibv_flow_spec_eth eth;
-		struct ibv_flow_spec_action_tag tag;
-	} rule = { { .type = IBV_FLOW_ATTR_NORMAL, .size = sizeof(rule), .num_of_specs = 2, .port = 1 },
+	struct { struct ibv_flow_attr attr; struct ibv_flow_spec_eth eth; struct ibv_flow_spec_action_tag tag; } rule = { { .type = IBV_FLOW_ATTR_NORMAL, .size = sizeof(rule), .num_of_specs = 2, .port = 1 },
 		   { .type = IBV_FLOW_SPEC_ETH, .size = sizeof(rule.eth) },
 		   { .type = IBV_FLOW_SPEC_ACTION_TAG, .size = sizeof(rule.tag), .tag_id = 5 } };
-	struct {
-		size_t size;
-		uint8_t bytes[128];
-	} mask = { 128, { [8] = 0xff } };
+	struct { size_t size; uint8_t bytes[128]; } mask = { 128, { [8] = 0xff } };
 	struct mlx5dv_flow_matcher_attr ma = { .type = IBV_FLOW_ATTR_NORMAL, .match_criteria_enable = 1, .match_mask = (void *)&mask };
 	struct mlx5dv_flow_action_attr dest = { .type = MLX5DV_FLOW_ACTION_DEST_IBV_QP };
 	struct mlx5dv_flow_matcher *m = mlx5dv_create_flow_matcher(ctx, &ma);

@@ -374,10 +374,7 @@ TEST(matched)
 	nodes_open();
 	for (unsigned i = 0; i < 2 * ARRAY(rows); i++) {
 		const unsigned row = i / 2, at = rows[row].at, bytes = rows[row].bytes, wrong = i % 2;
-		struct {
-			size_t size;
-			uint8_t bytes[64];
-		} mask = { .size = 64 }, value = { .size = 64 };
+		struct { size_t size; uint8_t bytes[64]; } mask = { .size = 64 }, value = { .size = 64 };
 		struct mlx5dv_flow_matcher_attr a = { .type = IBV_FLOW_ATTR_NORMAL, .match_criteria_enable = 1, .match_mask = (void *)&mask };
 		struct mlx5dv_flow_action_attr to = { .type = MLX5DV_FLOW_ACTION_DEST_IBV_QP, .qp = node[1].qp };
 		struct mlx5dv_flow_matcher *m;

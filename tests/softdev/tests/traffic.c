@@ -304,16 +304,11 @@ TEST(wrong_requests)
 /* Of a message in pieces whose last page has gone, what lies before it has arrived */
 TEST(partly_unmapped)
 {
-	struct ibv_sge out[3], in[2];
-
 	open_pair(s, &usual);
 	fill(s[0].buf, 4096, 3);
 	munmap(s[0].buf + 4096, 4096);
-	out[0] = sge(&s[0], 0, 100);
-	out[1] = sge(&s[0], 3896, 200);
-	out[2] = sge(&s[0], 4096, 100);
-	in[0] = sge(&s[1], 0, 50);
-	in[1] = sge(&s[1], 1000, 400);
+	struct ibv_sge out[3] = { sge(&s[0], 0, 100), sge(&s[0], 3896, 200), sge(&s[0], 4096, 100) };
+	struct ibv_sge in[2] = { sge(&s[1], 0, 50), sge(&s[1], 1000, 400) };
 	must(post_recv(&s[1], 1, in, 2));
 	wr = request(IBV_WR_SEND, 5, out, 3, &s[1], 0);
 	post(&s[0], &wr);
