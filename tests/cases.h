@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * cases.h: cmocka, with what it needs before it, and tests that enter themselves. TEST(name) { ... } is a test of this program;
- * run_all runs all, in the order in which they stand. Include it first.
+ * run_all runs all, in the order in which they stand. And patterns of bytes, and a clock. Include it first.
  */
 #ifndef TESTS_CASES_H
 #define TESTS_CASES_H
@@ -21,6 +21,9 @@ extern "C" {
 }
 #endif
 #include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <time.h>
 
 #define ARRAY(a) (sizeof(a) / sizeof((a)[0]))
 #define UNUSED __attribute__((unused))
@@ -57,5 +60,32 @@ UNUSED static void test_enter(const char *name, CMUnitTestFunction run, CMFixtur
 
 /* With set-up and clean-up for all of them. Returns how many have failed */
 #define run_all(up, down) _cmocka_run_group_tests(program_invocation_short_name, tests_entered, tests_entered_cnt, up, down)
+
+/* Bytes that depend on the seed and on the place, so that neither a shift nor an old message passes for this one */
+UNUSED static void fill(void *at, size_t len, uint32_t seed)
+{
+	uint8_t *p = (uint8_t *)at;
+	uint32_t x = seed * 2654435761u + 1;
+
+	for (size_t i = 0; i < len; i++) {
+		x = x * 1103515245 + 12345;
+		p[i] = (uint8_t)(x >> 16);
+	}
+}
+
+UNUSED static bool all_bytes(const void *at, size_t len, uint8_t byte)
+{
+	const uint8_t *p = (const uint8_t *)at;
+
+	return !len || (*p == byte && !memcmp(p, p + 1, len - 1));
+}
+
+UNUSED static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 #endif

@@ -90,18 +90,6 @@ UNUSED static void rnd_seed(void)
 	rnd_state = env && *env ? strtoull(env, NULL, 0) : 1;
 }
 
-/* Bytes that depend on the seed and on the place, so that neither a shift nor an old message passes for this one */
-UNUSED static void fill(void *at, size_t len, uint32_t seed)
-{
-	uint8_t *p = (uint8_t *)at;
-	uint32_t x = seed * 2654435761u + 1;
-
-	for (size_t i = 0; i < len; i++) {
-		x = x * 1103515245 + 12345;
-		p[i] = (uint8_t)(x >> 16);
-	}
-}
-
 /* Where the bytes of fill(at, len, seed) differ, or len */
 UNUSED static size_t differs(const void *at, size_t len, uint32_t seed)
 {
@@ -117,13 +105,6 @@ UNUSED static size_t differs(const void *at, size_t len, uint32_t seed)
 	return i;
 }
 
-UNUSED static bool all_bytes(const void *at, size_t len, uint8_t byte)
-{
-	const uint8_t *p = (const uint8_t *)at;
-
-	return !len || (*p == byte && !memcmp(p, p + 1, len - 1));
-}
-
 /* Zeroed memory of its own pages; free() */
 UNUSED static void *pages(size_t len)
 {
@@ -135,14 +116,6 @@ UNUSED static void *pages(size_t len)
 }
 
 /* ---- time and the device's ---- */
-
-static inline double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static inline double patience(void)
 {
@@ -496,20 +469,28 @@ static inline uint64_t raddr_of(const struct end *e, size_t offset)
 	return (uintptr_t)e->buf + offset;
 }
 
+/* Takes turns until the condition holds, or fails after DEADLINE */
+#define await_by(turn, condition)                                                                   \
+	do {                                                                                        \
+		double end_ = now() + DEADLINE;                                                     \
+		while (!(condition)) {                                                              \
+			if (now() > end_)                                                           \
+				fail_msg("%s: not within %d s", #condition, (int)DEADLINE);         \
+			turn;                                                                       \
+		}                                                                                   \
+	} while (0)
+
+/* Lets the device work until it holds */
+#define await(condition) await_by(step(), condition)
+
 /* ---- completions ---- */
 
 /* The next completion, not yet freed. Ends: within DEADLINE, or the test fails */
 UNUSED static const struct mlx5_cqe64 *cqe_wait(struct inlay_cq *cq)
 {
-	const struct mlx5_cqe64 *cqe = inlay_cq_peek(cq);
-	double end = now() + DEADLINE;
+	const struct mlx5_cqe64 *cqe;
 
-	while (!cqe) {
-		if (now() > end)
-			fail_msg("no completion within %d s", (int)DEADLINE);
-		step();
-		cqe = inlay_cq_peek(cq);
-	}
+	await((cqe = inlay_cq_peek(cq)));
 	return cqe;
 }
 
@@ -531,17 +512,6 @@ UNUSED static void expect_nothing(struct inlay_cq *cq)
 	settle();
 	assert_null(inlay_cq_peek(cq));
 }
-
-/* Lets the device work until the condition holds, or fails after DEADLINE */
-#define await(condition)                                                                            \
-	do {                                                                                        \
-		double end_ = now() + DEADLINE;                                                     \
-		while (!(condition)) {                                                              \
-			if (now() > end_)                                                           \
-				fail_msg("%s: not within %d s", #condition, (int)DEADLINE);         \
-			step();                                                                     \
-		}                                                                                   \
-	} while (0)
 
 /* ---- another device ---- */
 
@@ -599,38 +569,58 @@ UNUSED static struct inlay_source limited(struct inlay_source s, uint32_t limit)
 
 /* ---- aborts ---- */
 
-/* Runs fn in a child and asserts that it aborts and says `text` on stderr. For raw memory: a child has no device */
-UNUSED static void assert_aborts(void (*fn)(void *), void *arg, const char *text)
+struct aborting {
+	pid_t pid;
+	int said;
+};
+
+/* Forks. In the child, whose stderr is heard, true */
+UNUSED static bool abort_begin(struct aborting *a)
 {
 	struct rlimit none = {0, 0};
-	char said[1024];
-	size_t len = 0;
-	ssize_t n;
-	int p[2], status;
-	pid_t pid;
+	int p[2];
 
 	must(pipe(p));
 	fflush(NULL);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
+	a->pid = fork();
+	assert_true(a->pid >= 0);
+	if (!a->pid) {
 		setrlimit(RLIMIT_CORE, &none);
 		signal(SIGABRT, SIG_DFL);
 		dup2(p[1], STDERR_FILENO);
 		close(p[0]);
-		close(p[1]);
-		fn(arg);
-		_exit(0);
 	}
 	close(p[1]);
-	while (len < sizeof(said) - 1 && (n = read(p[0], said + len, sizeof(said) - 1 - len)) > 0)
+	a->said = p[0];
+	return !a->pid;
+}
+
+UNUSED static void abort_end(const struct aborting *a, const char *text)
+{
+	char said[1024];
+	size_t len = 0;
+	ssize_t n;
+	int status;
+
+	while (len < sizeof(said) - 1 && (n = read(a->said, said + len, sizeof(said) - 1 - len)) > 0)
 		len += (size_t)n;
 	said[len] = 0;
-	close(p[0]);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
+	close(a->said);
+	assert_int_equal(waitpid(a->pid, &status, 0), a->pid);
 	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT || !strstr(said, text))
 		fail_msg("status 0x%x, \"%s\" where an abort with \"%s\" was due", status, said, text);
 }
+
+/* These statements, in a child, abort and say `text` on stderr. For raw memory: a child has no device */
+#define assert_aborts(text, ...)                \
+	do {                                    \
+		struct aborting a_;             \
+		if (abort_begin(&a_)) {         \
+			__VA_ARGS__;            \
+			_exit(0);               \
+		}                               \
+		abort_end(&a_, text);           \
+	} while (0)
 
 /* ---- receive queues of their own ---- */
 

@@ -12,9 +12,6 @@
  * A read that finds no room in the ring waits in a list. Of a message longer than its receive, only what fits is
  * read. A discarded message is not read, but its sender still gets FIN. The sender's buffer is its own again when
  * the connection ends, so a read that belongs to an earlier connection fails.
- *
- * An unexpected message keeps its bounce buffer, and the shared receive queue gets another. A short one is copied
- * to a small buffer instead.
  */
 #include "message.h"
 
@@ -75,66 +72,99 @@ static int register_buffers(struct endpoint *ep, struct op *op)
 	return err;
 }
 
-/* The next piece: from op's position to the end of a segment, a buffer or a piece, whichever comes first. */
-static int read_piece(struct peer *p, struct op *op)
+int op_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge,
+	    uint32_t flags)
 {
-	size_t len = op->want - op->asked, at_segment = op->asked, at_buffer = op->asked;
-	struct ibv_sge sge;
 	struct slot *slot;
-	uint32_t s, b;
 
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	slot = peer_slot(p);
+	if (peer_post(p, opcode, s->addr + at, rail_rkey(p, s), sge, 1, flags | INLAY_SIGNALED | INLAY_RING))
+		return -FI_EAGAIN;
+	slot->kind = SLOT_OP;
+	slot->what = op;
+	op->pieces++;
+	return 0;
+}
+
+/* The next piece: from op's position to the end of a segment, a buffer or a piece, whichever comes first. */
+static int read_piece(struct op *op)
+{
+	size_t len = settings.rails < 2 && op->kind == OP_RMA ? LARGEST_PIECE : settings.piece;
+	size_t at_segment = op->asked, at_buffer = op->asked;
+	struct peer *p = INLAY_UNLIKELY(settings.rails > 1) ? rail_next(op) : op->peer;
+	struct ibv_sge sge;
+	uint32_t s, b;
+
+	if (!p)
+		return -FI_EAGAIN;
 	for (s = 0; at_segment >= op->segment[s].len; s++)
 		at_segment -= op->segment[s].len;
 	for (b = 0; at_buffer >= op->iov[b].iov_len; b++)
 		at_buffer -= op->iov[b].iov_len;
+	if (len > op->want - op->asked)
+		len = op->want - op->asked;
 	if (len > op->segment[s].len - at_segment)
 		len = op->segment[s].len - at_segment;
 	if (len > op->iov[b].iov_len - at_buffer)
 		len = op->iov[b].iov_len - at_buffer;
-	if (len > settings.piece)
-		len = settings.piece;
 	sge.addr = (uintptr_t)op->iov[b].iov_base + at_buffer;
 	sge.length = (uint32_t)len;
-	sge.lkey = op->region[b]->lkey;
-	if (peer_post(p, MLX5_OPCODE_RDMA_READ, op->segment[s].addr + at_segment, op->segment[s].rkey, &sge,
-		      INLAY_SIGNALED | INLAY_RING))
+	sge.lkey = rail_lkey(p, op->region[b]);
+	if (op_post(p, op, op->kind == OP_RMA && op->writes ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ, &op->segment[s],
+		    at_segment, &sge, 0))
 		return -FI_EAGAIN;
-	slot->kind = SLOT_OP;
-	slot->what = op;
 	op->asked += len;
-	op->pieces++;
 	return 0;
 }
 
 static void read_end(struct endpoint *ep, struct op *op)
 {
+	if (op->kind == OP_RMA) {
+		op_end(ep, op, op->err);
+		return;
+	}
 	op_let_go(ep, op);
 	recv_end(ep, op, op->err);
 	fin(ep, op);
 }
 
-/* Posts as many reads as the window allows. Ends the operation when all have completed, or one has failed. */
+/* Posts as many pieces as the window allows. Ends the operation when all have completed, or one has failed. */
 static void read_more(struct endpoint *ep, struct op *op)
 {
-	int err = op->err;
+	const size_t end = op->want + (op->kind == OP_RMA ? RMA_STEPS : 0);
+	int err;
 
+	if (INLAY_UNLIKELY(op->err == FI_EAGAIN) && !op->pieces) { /* its connection is dead: once more from the beginning */
+		op->err = 0;
+		op->asked = 0;
+	}
+	err = op->err;
 	if (!err && !connected(op))
 		err = op->peer->err ? op->peer->err : FI_ECONNRESET;
 	if (!err)
 		err = -register_buffers(ep, op);
 	while (!err && op->asked < op->want && op->pieces < (uint32_t)settings.window)
-		err = -read_piece(op->peer, op);
+		err = -read_piece(op);
+	while (!err && op->asked >= op->want && op->asked < end && (settings.rails < 2 || !op->pieces))
+		err = -rma_follow(op);
 	if (err == FI_EAGAIN && !op->pieces) {
 		wait_for_room(ep, op);
 		return;
 	}
 	if (err && err != FI_EAGAIN)
 		op->err = err;
-	if (!op->pieces && (op->err || op->asked == op->want))
+	if (!op->pieces && (op->err || op->asked == end))
 		read_end(ep, op);
+}
+
+void read_begin(struct endpoint *ep, struct op *op)
+{
+	op->asked = 0;
+	op->pieces = 0;
+	op->err = 0;
+	read_more(ep, op);
 }
 
 static void read_start(struct endpoint *ep, const struct message *m, struct op *op)
@@ -144,17 +174,12 @@ static void read_start(struct endpoint *ep, const struct message *m, struct op *
 	op->remote_handle = m->handle;
 	op->segments = (uint8_t)m->segments;
 	memcpy(op->segment, m->payload, m->segments * sizeof(*op->segment));
-	op->asked = 0;
-	op->pieces = 0;
-	op->err = 0;
 	op->regions = 0;
-	if (op->iovs == 1) {
-		op->iov[0].iov_base = op->buf;
-		op->iov[0].iov_len = op->want;
-	}
+	if (op->iovs == 1)
+		op->iov[0] = (struct iovec){op->buf, op->want};
 	if (!op->want)
 		op->iovs = 0; /* nothing to register */
-	read_more(ep, op);
+	read_begin(ep, op);
 }
 
 void read_done(struct endpoint *ep, struct op *op, int err)
@@ -173,12 +198,16 @@ void read_waiting(struct endpoint *ep)
 	ep->waiting_tail = &ep->waiting_head;
 	for (; op; op = next) {
 		next = op->next;
-		if (cq_room(ep->rx_cq, 2))
+		if (op->kind == OP_SECOND)
+			progress(ep->second);
+		if (op->kind == OP_SECOND || cq_room(ep->rx_cq, 2))
 			wait_for_room(ep, op);
 		else if (op->kind == OP_FIN)
 			fin(ep, op);
 		else if (op->kind == OP_LATE)
 			progress_late(ep);
+		else if (op->kind == OP_BOUNCED)
+			rail_retry(op);
 		else if (op->kind == OP_NATIVE || op->kind == OP_MESSAGE)
 			atomic_again(ep, op);
 		else
@@ -285,6 +314,8 @@ int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t byt
 	case WIRE_ATOMIC:
 	case WIRE_ANSWER:
 		return atomic_arrived(ep, p, &m);
+	case WIRE_RAIL:
+		return rail_arrived(p, &m);
 	default:
 		WARN(FI_LOG_EP_DATA, "a message of unknown kind %u\n", m.kind);
 		return 0;

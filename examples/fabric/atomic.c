@@ -4,11 +4,7 @@
  *
  * The device executes types of 8 bytes, and with extended atomics those of 4, one element after the other: integer
  * sums by fetch-and-add, bit operations and swaps by masked atomics, everything else by compare-and-swap, repeated
- * until it succeeds. All of these are atomic to each other, and the peer's CPU takes no part. Other types go as
- * messages, which the peer executes when it makes progress.
- *
- * The two ways are not atomic to each other. So the peer decides, in its hello, which types its device executes for
- * all senders. An endpoint whose own device cannot follow refuses the operation.
+ * until it succeeds. Other types go as messages. The README says what is atomic to what.
  *
  * Either way an operation is stored as the message that it is or could be. The answer has the same layout, with an
  * errno in place of op and type, and the old values in place of the operands.
@@ -147,18 +143,6 @@ static struct request *request_of(const struct op *op)
 	return (struct request *)(void *)op->bounce->data;
 }
 
-/* An operation with a buffer for its message, or NULL. */
-static struct op *new_op(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done)
-{
-	struct op *op = op_begin(ep, kind, p, context, done);
-
-	if (op && !(op->bounce = buf_take(&ep->bounce))) {
-		op_drop(ep, op);
-		return NULL;
-	}
-	return op;
-}
-
 /* ---- At the caller ---- */
 
 static size_t size_of(const struct request *r)
@@ -235,23 +219,23 @@ static int post_step(struct peer *p, const struct op *op)
 	return inlay_post_atomic(&p->sq, todo, &wr, flags);
 }
 
-/* Posts the message, or the next step to the device. 0 or -FI_EAGAIN. */
+/* Posts the message, with which an OP_MESSAGE ends, or the next step to the device. 0 or -FI_EAGAIN. */
 static int post(struct peer *p, struct op *op)
 {
 	struct request *r = request_of(op);
 	struct slot next = {op, SLOT_OP, 0}, *slot;
-	struct ibv_sge sge = {(uintptr_t)&r->wire, op->bounce->len, op->bounce->lkey};
 	int err;
 
+	if (op->kind != OP_NATIVE) {
+		err = bounced_send(p, &r->wire, op->bounce->len, NULL, 0, op->context, op->kind == OP_MESSAGE ? (uint32_t)op->flags : 0);
+		if (!err && op->kind == OP_MESSAGE)
+			op_drop(p->ep, op);
+		return err;
+	}
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	slot = peer_slot(p);
-	if (op->kind == OP_NATIVE)
-		err = post_step(p, op);
-	else
-		err = peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, INLAY_SIGNALED | INLAY_RING);
-	if (op->kind == OP_ATOMIC)
-		next.kind = SLOT_NONE;
+	err = post_step(p, op);
 	if (!err)
 		*slot = next;
 	return err;
@@ -305,14 +289,13 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 
 	if (native && !(ep->domain->able & need))
 		return -FI_EOPNOTSUPP;
-	op = new_op(ep, native ? OP_NATIVE : answer ? OP_ATOMIC : OP_MESSAGE, p, a->context, done);
+	op = op_with_buf(ep, native ? OP_NATIVE : answer ? OP_ATOMIC : OP_MESSAGE, p, a->context, done);
 	if (!op)
 		return -FI_EAGAIN;
 	op->len = 0;
 	op->iovs = (uint8_t)a->results;
 	for (i = 0; i < a->results; i++) {
-		op->iov[i].iov_base = a->result[i].addr;
-		op->iov[i].iov_len = a->result[i].count * size;
+		op->iov[i] = (struct iovec){a->result[i].addr, a->result[i].count * size};
 		op->len += op->iov[i].iov_len;
 	}
 	op->buf = (uint8_t *)op->iov[0].iov_base;
@@ -366,7 +349,7 @@ static int carry_out(struct endpoint *ep, const struct message *m, uint8_t *old)
 
 static int asked(struct endpoint *ep, struct peer *p, const struct message *m)
 {
-	struct op *op = new_op(ep, OP_MESSAGE, p, NULL, 0);
+	struct op *op = op_with_buf(ep, OP_MESSAGE, p, NULL, 0);
 	struct request *r;
 	int n;
 
@@ -502,7 +485,5 @@ VALID(write_valid, 0)
 VALID(fetch_valid, FI_FETCH_ATOMIC)
 VALID(compare_valid, FI_COMPARE_ATOMIC)
 
-struct fi_ops_atomic atomic_ops = {
-	sizeof(struct fi_ops_atomic), write1, writev1, writemsg, inject, fetch, fetchv, fetchmsg, compare1, comparev,
-	comparemsg, write_valid, fetch_valid, compare_valid,
-};
+struct fi_ops_atomic atomic_ops = {sizeof(struct fi_ops_atomic), write1, writev1, writemsg, inject, fetch, fetchv,
+	fetchmsg, compare1, comparev, comparemsg, write_valid, fetch_valid, compare_valid};

@@ -139,9 +139,8 @@ static int av_close(struct fid *fid)
 }
 
 static struct fi_ops fid_ops = FID_OPS(av_close, eq_bind, no_control);
-static struct fi_ops_av av_ops = {
-	sizeof(struct fi_ops_av), av_insert, no_insertsvc, no_insertsym, av_remove, av_lookup, av_straddr, NULL,
-};
+static struct fi_ops_av av_ops = {sizeof(struct fi_ops_av), av_insert, no_insertsvc, no_insertsym, av_remove,
+	av_lookup, av_straddr, NULL};
 
 int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **out, void *context)
 {

@@ -26,10 +26,8 @@ CALL(trecvv, (IOV, fi_addr_t source, uint64_t tag, uint64_t ignore, void *contex
 CALL(trecvmsg, (struct fid_ep *fid, const struct fi_msg_tagged *m, uint64_t flags),
      recv_iov(fid, m->msg_iov, m->desc, m->iov_count, m->addr, m->tag, m->ignore, m->context, flags | FI_TAGGED))
 
-struct fi_ops_tagged tagged_ops = {
-	sizeof(struct fi_ops_tagged), recv_tagged, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata,
-	tinjectdata,
-};
+struct fi_ops_tagged tagged_ops = {sizeof(struct fi_ops_tagged), recv_tagged, trecvv, trecvmsg, tsend, tsendv,
+	tsendmsg, tinject, tsenddata, tinjectdata};
 
 /* ---- Without a tag ---- */
 
@@ -51,7 +49,5 @@ CALL(msg_recvv, (IOV, fi_addr_t source, void *context),
 CALL(msg_recvmsg, (struct fid_ep *fid, const struct fi_msg *m, uint64_t flags),
      recv_iov(fid, m->msg_iov, m->desc, m->iov_count, m->addr, 0, 0, m->context, flags | FI_MSG))
 
-struct fi_ops_msg msg_ops = {
-	sizeof(struct fi_ops_msg), msg_recv, msg_recvv, msg_recvmsg, msg_send, msg_sendv, msg_sendmsg, msg_inject,
-	msg_senddata, msg_injectdata,
-};
+struct fi_ops_msg msg_ops = {sizeof(struct fi_ops_msg), msg_recv, msg_recvv, msg_recvmsg, msg_send, msg_sendv,
+	msg_sendmsg, msg_inject, msg_senddata, msg_injectdata};

@@ -27,6 +27,8 @@
 #define AT_A_TIME 16u     /* peers whose time is looked at, */
 #define CALLS 16u         /* and that get a first hello: so many have room in the ring */
 
+#define EAGER ((uint16_t)(settings.eager / 16 | (settings.rails - 1u) << 15))
+
 enum hello_kind { HELLO = 1, REFUSED, BYE };
 enum hello_flags { SEEN = 1, DONE = 2, OVER_DC = 4, BY_NIC = 8 };
 
@@ -34,13 +36,14 @@ struct hello {
 	uint32_t magic;
 	uint8_t kind;
 	uint8_t flags;            /* and enum able << 4 */
-	uint16_t eager;           /* FI_INLAY_EAGER / 16: how long the receives are */
+	uint16_t eager;           /* EAGER: how long the receives are */
 	uint32_t attempt;         /* that record belongs to */
 	uint32_t your_attempt;    /* that SEEN is about */
 	struct name from;
 	uint64_t to;              /* incarnation */
 	uint64_t source;          /* BY_NIC: what goes into the tags of messages to me, | how many bits that are */
 	uint8_t record[INLAY_CONNECT_SIZE]; /* OVER_DC: dc.c's */
+	struct name beyond;       /* the sender on the other device, if it has two */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct hello) == HELLO_SIZE, "on the wire");
@@ -72,8 +75,10 @@ static void say(struct endpoint *ep, const struct inlay_av *av, struct hello *h,
 
 	h->magic = MAGIC;
 	h->kind = kind;
-	h->eager = (uint16_t)(settings.eager / 16);
+	h->eager = EAGER;
 	h->from = ep->name;
+	if (settings.rails > 1)
+		h->beyond = ep == ep->first ? ep->second->name : ep->first->name;
 	h->to = to;
 	if (!inlay_post(&ep->ud, MLX5_OPCODE_SEND, &wr, INLAY_SIGNALED | INLAY_INLINE))
 		inlay_sq_ring(&ep->ud);
@@ -151,7 +156,7 @@ static void replace_older(struct endpoint *ep, uint64_t incarnation, const struc
 
 static void hello_arrived(struct peer *p, const struct hello *in)
 {
-	const char *why = "FI_INLAY_EAGER is not the same everywhere";
+	const char *why = "FI_INLAY_EAGER, FI_INLAY_RAILS or FI_INLAY_TRANSPORT is not the same everywhere";
 	const bool dc = (in->flags & OVER_DC) != 0;
 	int late = (int32_t)(in->attempt - p->their_attempt), err;
 	struct inlay_connect_record there;
@@ -177,9 +182,7 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 	p->by_nic = !settings.dc && in->flags & BY_NIC; /* initiators have no such sends */
 	p->tag_bits = UINT64_MAX >> (in->source & 31);
 	p->tag_source = in->source & ~p->tag_bits;
-	err = in->eager == settings.eager / 16 && dc == settings.dc ? 0 : -EINVAL;
-	if (dc != settings.dc)
-		why = "FI_INLAY_TRANSPORT is not the same everywhere";
+	err = in->eager == EAGER && dc == settings.dc ? 0 : -EINVAL;
 	if (err)
 		say_hello(p, HELLO); /* so that the other side sees it, too */
 	else if (dc && !p->seen)
@@ -192,6 +195,8 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 		return;
 	}
 	p->seen = true;
+	if (settings.rails > 1)
+		rail_link(p, &in->beyond);
 	if (p->state == PEER_CONNECTING && in->flags & SEEN && in->your_attempt == p->attempt)
 		peer_ready(p);
 	if (!(in->flags & DONE) || in->your_attempt != p->attempt)
@@ -245,7 +250,7 @@ void connect_probe(struct peer *p)
 	if (peer_begin(p))
 		return;
 	slot = peer_slot(p);
-	if (peer_post(p, MLX5_OPCODE_RDMA_WRITE, 0, 0, NULL, INLAY_SIGNALED))
+	if (peer_post(p, MLX5_OPCODE_RDMA_WRITE, 0, 0, NULL, 0, INLAY_SIGNALED))
 		return;
 	slot->kind = SLOT_NONE;
 	inlay_sq_ring(&p->sq);
@@ -270,6 +275,8 @@ void connect_step(struct endpoint *ep)
 		} else if (p->state == PEER_READY && settings.keepalive_ms && now >= p->probe_at) {
 			connect_probe(p);
 			p->probe_at = now + (uint64_t)settings.keepalive_ms;
+		} else if (p->state == PEER_IDLE && p->other && p->other->state == PEER_READY) {
+			connect_start(p);
 		}
 	}
 	ep->looking = p;
@@ -289,7 +296,8 @@ void connect_bye(struct endpoint *ep)
 	do {
 		progress(ep);
 		for (p = ep->peers, owed = false; p; p = p->next)
-			owed |= p->qp && p->state >= PEER_READY && inlay_sq_pending(&p->sq);
+			owed |= p->state >= PEER_READY && ((p->qp && inlay_sq_pending(&p->sq)) ||
+							   (p->resend != p->sent && !peer_lost(p)));
 	} while (owed && milliseconds() < end);
 	for (p = ep->peers; p; p = p->next)
 		if (p->state == PEER_READY || p->state == PEER_CONNECTING)

@@ -142,10 +142,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_
 	return leave(cq->domain, n);
 }
 
-static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
-{
-	return cq_readfrom(fid, buf, count, NULL);
-}
+CALL(cq_read, (struct fid_cq *fid, void *buf, size_t count), cq_readfrom(fid, buf, count, NULL))
 
 /* Without a lock, in the tagged format. */
 static ssize_t cq_read_plain(struct fid_cq *fid, void *buf, size_t count)
@@ -175,10 +172,8 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *e, uint64_
 	return leave(cq->domain, error ? 1 : -FI_EAGAIN);
 }
 
-static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout)
-{
-	return wait_read(fid, buf, count, NULL, cond, timeout);
-}
+CALL(cq_sread, (struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout),
+     wait_read(fid, buf, count, NULL, cond, timeout))
 
 /* prov_errno is the device's syndrome. */
 static const char *cq_strerror(struct fid_cq *fid, int err, const void *data, char *buf, size_t len)
@@ -349,11 +344,7 @@ static uint64_t value(struct fid_cntr *fid, int bad)
 	return found;
 }
 
-#define READ(name, bad) \
-	static uint64_t name(struct fid_cntr *fid) \
-	{ \
-		return value(fid, bad); \
-	}
+#define READ(name, bad) static uint64_t name(struct fid_cntr *fid) { return value(fid, bad); }
 
 #define CHANGE(name, bad, how) \
 	static int name(struct fid_cntr *fid, uint64_t by) \
@@ -402,10 +393,8 @@ static int counter_close(struct fid *fid)
 }
 
 static struct fi_ops counter_fid_ops = FID_OPS(counter_close, no_bind, no_control);
-static struct fi_ops_cntr counter_ops = {
-	sizeof(struct fi_ops_cntr), counter_read, counter_readerr, counter_add, counter_set, counter_wait,
-	counter_adderr, counter_seterr,
-};
+static struct fi_ops_cntr counter_ops = {sizeof(struct fi_ops_cntr), counter_read, counter_readerr, counter_add,
+	counter_set, counter_wait, counter_adderr, counter_seterr};
 
 int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **out, void *context)
 {

@@ -7,9 +7,8 @@
  *   peer_borrow          a send to a peer takes an initiator from a peer that has nothing in flight
  *   dc_source            each message carries, as immediate, the number that the receiver assigned to the sender
  *
- * A peer keeps its initiator until everything posted to it has completed; hence every WQE is signaled. So an error
- * concerns one peer. Its initiator is destroyed with whatever is left in it: nothing is sent twice, and no other
- * peer has operations there. The next peer makes a new initiator. When all are taken, posts return -FI_EAGAIN.
+ * A peer keeps its initiator until everything posted to it has completed; hence every WQE is signaled. The README says
+ * what follows from that.
  */
 #include "fabric.h"
 

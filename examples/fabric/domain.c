@@ -12,6 +12,8 @@ static void domain_free(struct domain *d)
 {
 	const char *why;
 
+	if (d->second)
+		domain_free(d->second);
 	regions_fini(d);
 	if (d->uar.td && inlay_uar_destroy(&d->uar, &why))
 		WARN(FI_LOG_DOMAIN, "%s\n", why);
@@ -35,17 +37,49 @@ static int domain_close(struct fid *fid)
 }
 
 static struct fi_ops fid_ops = FID_OPS(domain_close, eq_bind, no_control);
-static struct fi_ops_domain domain_ops = {
-	sizeof(struct fi_ops_domain), av_open, cq_open, endpoint_open, no_scalable_ep, counter_open, no_poll_open,
-	no_stx_ctx, no_srx_ctx, atomic_query, NULL, NULL,
-};
+static struct fi_ops_domain domain_ops = {sizeof(struct fi_ops_domain), av_open, cq_open, endpoint_open,
+	no_scalable_ep, counter_open, no_poll_open, no_stx_ctx, no_srx_ctx, atomic_query, NULL, NULL};
+
+/* Opens a device. name: NULL: any. 0 or a negative errno; *out is to be freed, if it is not NULL */
+static int device_open(struct domain **out, const char *name, const char **why)
+{
+	struct domain *d = *out = (struct domain *)aligned_alloc(64, sizeof(*d));
+
+	if (!d)
+		return -FI_ENOMEM;
+	memset(d, 0, sizeof(*d));
+	pthread_mutex_init(&d->mutex, NULL);
+	d->context = inlay_device_open(name, why);
+	if (!d->context)
+		return -FI_ENODEV;
+	fcntl(d->context->async_fd, F_SETFL, O_NONBLOCK); /* for peer_events */
+	d->pd = ibv_alloc_pd(d->context);
+	return d->pd ? inlay_uar_create(&d->uar, d->pd, INLAY_UAR_SERIAL, why) : -FI_ENOMEM;
+}
+
+/* Opens the device after d's; after the last comes the first. */
+static int second_open(struct domain *d, const char **why)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL), **next = list;
+	int err;
+
+	if (!list)
+		return -FI_ENOMEM;
+	while (*next && *next++ != d->context->device)
+		;
+	err = device_open(&d->second, ibv_get_device_name(*next ? *next : *list), why);
+	ibv_free_device_list(list);
+	if (!err)
+		d->second->lock = d->lock;
+	return err;
+}
 
 /* Which atomics the device has. Without any, all operations go as messages. */
 static void atomics_init(struct domain *d)
 {
 	struct ibv_device_attr device;
 
-	if (ibv_query_device(d->context, &device) || device.atomic_cap == IBV_ATOMIC_NONE)
+	if (d->second || ibv_query_device(d->context, &device) || device.atomic_cap == IBV_ATOMIC_NONE)
 		return;
 	inlay_atomics_query(&d->atomics, d->context, NULL);
 	if (settings.dc)
@@ -55,28 +89,22 @@ static void atomics_init(struct domain *d)
 
 static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_domain **out, void *context)
 {
-	struct domain *d = (struct domain *)aligned_alloc(64, sizeof(*d));
 	const char *why = "no memory";
-	int err = -FI_ENODEV;
+	struct domain *d;
+	int err = device_open(&d, info->domain_attr->name, &why);
 
-	if (!d)
-		return -FI_ENOMEM;
-	memset(d, 0, sizeof(*d));
-	pthread_mutex_init(&d->mutex, NULL);
-	d->fabric = container_of(fid, struct fabric, fid);
-	d->lock = info->domain_attr->threading == FI_THREAD_DOMAIN ? NULL : &d->mutex;
-	d->context = inlay_device_open(info->domain_attr->name, &why);
-	if (d->context) {
-		fcntl(d->context->async_fd, F_SETFL, O_NONBLOCK); /* for peer_events */
-		d->pd = ibv_alloc_pd(d->context);
-		err = d->pd ? inlay_uar_create(&d->uar, d->pd, INLAY_UAR_SERIAL, &why) : -FI_ENOMEM;
-		if (!err)
-			err = regions_init(d);
-		atomics_init(d);
+	if (d) {
+		d->fabric = container_of(fid, struct fabric, fid);
+		d->lock = info->domain_attr->threading == FI_THREAD_DOMAIN ? NULL : &d->mutex;
 	}
+	err = err || settings.rails < 2 ? err : second_open(d, &why);
+	err = err ? err : regions_init(d);
+	if (!err)
+		atomics_init(d);
 	if (err) {
 		WARN(FI_LOG_DOMAIN, "%s: %s\n", info->domain_attr->name ? info->domain_attr->name : "any device", why);
-		domain_free(d);
+		if (d)
+			domain_free(d);
 		return err;
 	}
 	d->fabric->users++;
@@ -103,13 +131,6 @@ static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_t l
 	return -FI_EAGAIN;
 }
 
-static const char *eq_strerror(struct fid_eq *fid, int err, const void *data, char *buf, size_t len)
-{
-	if (buf && len)
-		strncpy(buf, fi_strerror(err), len - 1)[len - 1] = 0;
-	return fi_strerror(err);
-}
-
 int eq_bind(struct fid *fid, struct fid *eq, uint64_t flags)
 {
 	return eq->fclass == FI_CLASS_EQ ? 0 : -FI_EINVAL;
@@ -125,9 +146,7 @@ static int eq_close(struct fid *fid)
 }
 
 static struct fi_ops eq_fid_ops = FID_OPS(eq_close, no_bind, no_control);
-static struct fi_ops_eq eq_ops = {
-	sizeof(struct fi_ops_eq), eq_read, eq_readerr, no_eq_write, eq_sread, eq_strerror,
-};
+static struct fi_ops_eq eq_ops = {sizeof(struct fi_ops_eq), eq_read, eq_readerr, no_eq_write, eq_sread, NULL};
 
 static int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
 {
@@ -159,9 +178,8 @@ static int fabric_close(struct fid *fid)
 }
 
 static struct fi_ops fabric_fid_ops = FID_OPS(fabric_close, no_bind, no_control);
-static struct fi_ops_fabric fabric_ops = {
-	sizeof(struct fi_ops_fabric), domain_open, no_passive_ep, eq_open, no_wait_open, wait_try, NULL,
-};
+static struct fi_ops_fabric fabric_ops = {sizeof(struct fi_ops_fabric), domain_open, no_passive_ep, eq_open,
+	no_wait_open, wait_try, NULL};
 
 int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out, void *context)
 {

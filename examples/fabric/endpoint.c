@@ -17,8 +17,7 @@ int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32
 {
 	struct ibv_qp_init_attr init = {
 		.send_cq = ep->ibcq, .recv_cq = ep->ibcq, .srq = type == IBV_QPT_RC ? ep->rc_srq : ep->ibsrq, .qp_type = type,
-		.cap = {.max_send_wr = sends, .max_send_sge = 1, .max_inline_data = inline_bytes},
-	};
+		.cap = {.max_send_wr = sends, .max_send_sge = 1, .max_inline_data = inline_bytes}};
 	int err;
 
 	*qp = ibv_create_qp(ep->domain->uar.pd, &init);
@@ -90,6 +89,16 @@ static int enable(struct endpoint *ep)
 		WARN(FI_LOG_EP_CTRL, "%s\n", why);
 		return err;
 	}
+	if (ep->second) {
+		ep->second->av = ep->av;
+		ep->second->tx_cq = ep->tx_cq;
+		ep->second->rx_cq = ep->rx_cq;
+		err = enable(ep->second);
+		if (err)
+			return err;
+		ep->looks.kind = OP_SECOND;
+		wait_for_room(ep, &ep->looks);
+	}
 	inlay_connect_pack(&ep->here, ep->name.record);
 	ep->now = milliseconds();
 	ep->late.kind = OP_LATE;
@@ -123,16 +132,14 @@ void endpoints_remove(struct endpoints *all, const struct endpoint *ep)
 		}
 }
 
-static int endpoint_close(struct fid *fid)
+static void endpoint_free(struct endpoint *ep)
 {
-	struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
-	struct domain *d = ep->domain;
-
-	enter(d);
 	if (ep->enabled) {
 		recv_settle(ep->rx_cq);
 		connect_bye(ep);
 	}
+	if (ep->second)
+		endpoint_free(ep->second);
 	peer_free_all(ep);
 	if (ep->ud_qp)
 		ibv_destroy_qp(ep->ud_qp);
@@ -158,10 +165,17 @@ static int endpoint_close(struct fid *fid)
 		endpoints_remove(&ep->rx_cq->endpoints, ep);
 	if (ep->av)
 		endpoints_remove(&ep->av->endpoints, ep);
-	d->users--;
-	leave(d, 0);
+	ep->domain->users--;
 	free(ep);
-	return 0;
+}
+
+static int endpoint_close(struct fid *fid)
+{
+	struct domain *d = container_of(fid, struct endpoint, fid.fid)->domain;
+
+	enter(d);
+	endpoint_free(container_of(fid, struct endpoint, fid.fid));
+	return (int)leave(d, 0);
 }
 
 /* ---- Binding ---- */
@@ -274,36 +288,36 @@ static int endpoint_getname(fid_t fid, void *addr, size_t *len)
 }
 
 static struct fi_ops fid_ops = FID_OPS(endpoint_close, endpoint_bind, endpoint_control);
-static struct fi_ops_ep ep_ops = {
-	sizeof(struct fi_ops_ep), endpoint_cancel, endpoint_getopt, endpoint_setopt, no_tx_ctx, no_rx_ctx, no_size_left,
-	no_size_left,
-};
-static struct fi_ops_cm cm_ops = {
-	sizeof(struct fi_ops_cm), no_setname, endpoint_getname, no_getpeer, no_connect, NULL, no_accept, NULL,
-	no_shutdown, NULL,
-};
-
-/* The sender's, beside so many tag bits */
-static uint32_t source_bits(uint64_t format)
-{
-	const uint32_t left = format ? (uint32_t)__builtin_clzll(format) : SOURCE_BITS;
-
-	return left > SOURCE_BITS ? SOURCE_BITS : left < LEAST_SOURCE_BITS ? LEAST_SOURCE_BITS : left;
-}
+static struct fi_ops_ep ep_ops = {sizeof(struct fi_ops_ep), endpoint_cancel, endpoint_getopt, endpoint_setopt,
+	no_tx_ctx, no_rx_ctx, no_size_left, no_size_left};
+static struct fi_ops_cm cm_ops = {sizeof(struct fi_ops_cm), no_setname, endpoint_getname, no_getpeer, no_connect,
+	NULL, no_accept, NULL, no_shutdown, NULL};
 
 int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **out, void *context)
 {
 	struct endpoint *ep = (struct endpoint *)aligned_alloc(64, inlay_round_up(sizeof(*ep), 64));
+	const uint64_t format = info->ep_attr ? info->ep_attr->mem_tag_format : 0;
+	const uint32_t left = format ? (uint32_t)__builtin_clzll(format) : SOURCE_BITS; /* beside so many tag bits */
 
 	if (!ep)
 		return -FI_ENOMEM;
 	memset(ep, 0, sizeof(*ep));
 	ep->domain = container_of(fid, struct domain, fid);
+	if (ep->domain->second && endpoint_open(&ep->domain->second->fid, info, out, NULL)) {
+		free(ep);
+		return -FI_ENOMEM;
+	}
+	if (ep->domain->second) {
+		ep->second = container_of(*out, struct endpoint, fid);
+		ep->second->first = ep;
+		ep->second->directed = false;
+	}
+	ep->first = ep;
 	ep->domain->users++;
 	ep->lock = ep->domain->lock;
 	ep->directed = ((info->caps | (info->rx_attr ? info->rx_attr->caps : 0)) & FI_DIRECTED_RECV) != 0;
 	if (ep->directed)
-		ep->source_bits = source_bits(info->ep_attr->mem_tag_format);
+		ep->source_bits = left > SOURCE_BITS ? SOURCE_BITS : left < LEAST_SOURCE_BITS ? LEAST_SOURCE_BITS : left;
 	ep->tag_bits = UINT64_MAX >> ep->source_bits;
 	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;

@@ -43,6 +43,7 @@
 #define SOURCE_BITS 16u           /* of the 64 that are matched, when receives name their sender, */
 #define LEAST_SOURCE_BITS 8u      /* and if the application wants more tag bits than they leave */
 #define MAX_MESSAGE (16ull << 30)
+#define LARGEST_PIECE (1u << 30)
 #define CQ_ENTRIES 1024u          /* of a completion queue at first; it grows */
 #define BATCH 32u                 /* completions of the device's that progress takes at a time, */
 #define BATCH_ENTRIES (2 * BATCH) /* and those of the application's that they may make */
@@ -63,6 +64,7 @@
 	X(int, timeout, 18, 1, 31, "4.096 us << timeout for an acknowledgement, eight times") \
 	X(int, connect_ms, 600000, 10, 1 << 30, "milliseconds for a peer to answer hellos") \
 	X(int, keepalive_ms, 10000, 0, 1 << 30, "milliseconds between probes of a peer; 0: none") \
+	X(int, rails, 1, 1, 2, "devices of a domain: its own, and the next one") \
 	X(int, cache_regions, 4096, 8, 1 << 20, "registrations that are kept") \
 	X(int, buffers, 4096, 1, 1 << 20, "MiB of an endpoint's buffers, and of the small ones for unexpected messages")
 
@@ -96,6 +98,7 @@ enum wire_kind {
 	WIRE_ATOMIC = 0x80,       /* to be carried out; see atomic.c */
 	WIRE_ANSWER = 0xa0,       /* it was */
 	WIRE_STAND_IN = 0xc0,     /* for the message that came before it; see offload.c */
+	WIRE_RAIL = 0xe0,         /* the number of the message that follows; see rail.c */
 	WIRE_KINDS = 0xe0
 };
 
@@ -112,10 +115,10 @@ enum wire_flags {
 struct segment {
 	uint64_t addr;
 	uint64_t len;
-	uint32_t rkey;
+	uint32_t rkey[2];         /* of each device of its domain */
 } __attribute__((packed));
 
-INLAY_STATIC_ASSERT(sizeof(struct wire) == 12 && sizeof(struct segment) == 20, "on the wire");
+INLAY_STATIC_ASSERT(sizeof(struct wire) == 12 && sizeof(struct segment) == 24, "on the wire");
 
 INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
 {
@@ -125,7 +128,7 @@ INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
 #define WIRE_MAX (sizeof(struct wire) + 16) /* with both extras */
 #define INLINE_BYTES 188u         /* of a message in a WQE: four WQEBBs */
 #define SMALL_MESSAGE 192u        /* longer ones keep the bounce buffer that they came in */
-#define HELLO_SIZE 120u           /* of connect.c's datagrams */
+#define HELLO_SIZE 168u           /* of connect.c's datagrams */
 #define PEER_RING 128u            /* WQEBBs of a connection */
 #define INITIATORS 8u             /* that all peers share, if settings.dc */
 
@@ -172,6 +175,7 @@ struct domain {
 	struct inlay_uar uar;     /* queue pairs are made in its PD */
 	struct inlay_atomics atomics;
 	uint8_t able;             /* enum able */
+	struct domain *second;    /* the other device, without objects of the application; NULL: there is one device */
 	uint32_t users;
 	struct inlay_cache cache;
 	void *cache_memory;
@@ -241,20 +245,17 @@ enum op_kind {
 	OP_READ,                  /* reads a large message */
 	OP_FIN,                   /* waits for room to say FIN */
 	OP_LATE,                  /* endpoint.late */
+	OP_SECOND,                /* endpoint.looks */
 	OP_SEND,                  /* waits for FIN. It and those below are operations to a peer */
-	OP_RMA,                   /* a read or a write holds its registrations */
+	OP_RMA,                   /* a read or a write, by pieces; its fields are those of OP_READ */
 	OP_NATIVE,                /* an atomic operation of the device's, step by step */
 	OP_ATOMIC,                /* waits for WIRE_ANSWER */
+	OP_BOUNCED,               /* a message in its bounce buffer, until it is acknowledged */
 	OP_MESSAGE                /* a message of atomic.c that waits for room, then for its acknowledgement */
 };
 
 /* How the device executes an atomic operation: in one request, or for the last by repeated compare-and-swap. */
-enum atomic_step {
-	STEP_ADD,
-	STEP_XOR,
-	STEP_BITS,                /* sets those of a mask */
-	STEP_COMPARE              /* compares and swaps */
-};
+enum atomic_step { STEP_ADD, STEP_XOR, STEP_BITS /* sets those of a mask */, STEP_COMPARE /* and swaps */ };
 
 /* Atomics of a device, as a hello carries them. The first two also say that only the device executes these types. */
 enum able { ABLE_8 = 1, ABLE_4 = 2, ABLE_MASKED_8 = 4 };
@@ -268,6 +269,7 @@ struct op {
 	uint8_t iovs;
 	bool told;                /* receive: its success makes a completion, */
 	bool plain;               /* and is not counted; tagged, of one buffer */
+	bool writes;              /* OP_RMA: a write. told: data for the peer's CQ follow; plain: the last byte is read back */
 	uint8_t step;             /* OP_NATIVE: enum atomic_step */
 	uint32_t index;
 	uint64_t flags;           /* of its completion */
@@ -290,7 +292,7 @@ struct op {
 	uint64_t tag, data;       /* of the message */
 	uint64_t remote_handle;
 	size_t min;               /* multi-receive: the least that must be left */
-	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request; OP_RMA: what is read back */
+	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request; OP_BOUNCED; RMA: what is read back */
 	struct iovec iov[IOV_LIMIT];
 	struct segment segment[IOV_LIMIT];
 	struct inlay_cache_region *region[IOV_LIMIT];
@@ -300,11 +302,10 @@ struct op {
 struct buf {
 	struct buf *next;
 	struct peer *peer;        /* kept message: its sender */
-	void *context;            /* eager send, RMA: for its completion */
-	uint32_t flags;
 	uint32_t len;             /* bytes of data */
 	uint32_t lkey;
 	uint32_t size;            /* room in data */
+	struct inlay_cache_region *region; /* its memory's, if that is registered */
 	uint32_t attempt;         /* kept message: as in struct message */
 	uint32_t entry;           /* late message: its buffer is still this entry's of the shared receive queue */
 	uint8_t data[] __attribute__((aligned(64)));
@@ -323,7 +324,6 @@ struct pool {
 enum slot_kind {
 	SLOT_NONE,
 	SLOT_CONTEXT,             /* what: an application's context */
-	SLOT_BUF,                 /* what: the buffer of an eager send, or of RMA */
 	SLOT_OP                   /* what: the operation that this is a step of */
 };
 
@@ -380,6 +380,10 @@ struct peer {
 	uint64_t tag_bits, tag_source; /* those that it matches, and those that say that we are the sender */
 	struct buf *content;      /* came ahead of its stand-in */
 
+	/* settings.rails, see rail.c */
+	struct peer *other;       /* over the other device; NULL: not known yet */
+	uint64_t sent, resend, received; /* the next message's number: a new one, one to be posted, one to come */
+
 	/* settings.dc: qp and sq are those of a borrowed initiator, or NULL and empty */
 	struct inlay_av target;
 	uint32_t index;           /* in by_index */
@@ -426,6 +430,8 @@ struct endpoint {
 	struct inlay_qpn_table qpns;
 
 	struct domain *domain;
+	struct endpoint *first, *second; /* on the domain's devices; second: NULL if there is none */
+	struct op looks;          /* waits always: a look at the second */
 	struct av *av;
 	struct ibv_cq *ibcq;
 	struct ibv_comp_channel *channel; /* if its completions can be waited for */
@@ -484,11 +490,7 @@ int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, s
 		 uint64_t flags);
 
 /* A call of the application that is another one, with some arguments given. */
-#define CALL(name, parameters, ...)       \
-	static ssize_t name parameters    \
-	{                                 \
-		return __VA_ARGS__;       \
-	}
+#define CALL(name, parameters, ...) static ssize_t name parameters { return __VA_ARGS__; }
 
 #define FID_OPS(close, bind, control) {sizeof(struct fi_ops), close, bind, control, no_ops_open, NULL, NULL}
 
@@ -542,6 +544,22 @@ INLAY_ALWAYS ssize_t leave_post(struct endpoint *ep, ssize_t result)
 int regions_init(struct domain *d);
 void regions_fini(struct domain *d);
 
+/* Registers memory for all devices of a domain, and deregisters it. 0 or a negative errno */
+int memory_reg(struct domain *d, struct inlay_cache_region *r);
+int memory_dereg(void *unused, struct inlay_cache_region *r);
+
+/* Follows each registration. Without a second device, all but use is 0. */
+struct region_more {
+	uint32_t use;             /* in memory.c */
+	uint32_t lkey, rkey;      /* of the second device */
+	struct ibv_mr *mr;
+};
+
+INLAY_ALWAYS struct region_more *region_more(struct inlay_cache_region *r)
+{
+	return (struct region_more *)(void *)(r + 1);
+}
+
 /* A registration of [addr, addr + len) with these rights: the one given, or one of the cache's. 0 or a negative errno. */
 int region_get(struct domain *d, struct mr *given, const void *addr, size_t len, uint32_t access,
 	       struct inlay_cache_region **r);
@@ -549,7 +567,7 @@ int region_get(struct domain *d, struct mr *given, const void *addr, size_t len,
 struct mr {
 	struct fid_mr fid;
 	struct inlay_cache_region region;
-	uint32_t use;             /* follows the region, as in the cache's */
+	struct region_more more;  /* follows the region, as in the cache */
 	struct domain *domain;
 	uint64_t access;          /* FI_READ and so on */
 	struct mr *next;          /* of those in its bucket */
@@ -688,6 +706,24 @@ struct peer *peer_of(struct endpoint *ep, fi_addr_t addr);
 struct peer *peer_of_name(struct endpoint *ep, const struct name *name, fi_addr_t addr);
 struct peer **peer_bucket(struct endpoint *ep, const struct inlay_connect_record *place);
 
+/* Whether its queue pair takes posts. The other side may not yet know that its own does. */
+INLAY_ALWAYS bool peer_in_rts(const struct peer *p)
+{
+	return p->state == PEER_READY || (p->state == PEER_CONNECTING && p->seen);
+}
+
+/* The same, over either device */
+INLAY_ALWAYS bool peer_open_to(const struct peer *p)
+{
+	return peer_in_rts(p) || (p->other && p->state >= PEER_FAILING && peer_in_rts(p->other));
+}
+
+/* Whether it has failed, over each device. */
+INLAY_ALWAYS bool peer_lost(const struct peer *p)
+{
+	return p->state >= PEER_FAILING && !peer_open_to(p);
+}
+
 /*
  * The connected peer of an operation. NULL: *result is what the call returns: -FI_EAGAIN, another errno, or 0 if
  * the peer has failed and a completion says so.
@@ -712,8 +748,40 @@ void slot_done(struct peer *p, struct slot *slot, int err);
 
 /* An operation at the sending side, or NULL; and its end, with or without a completion. */
 struct op *op_begin(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done);
+struct op *op_with_buf(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done); /* in bounce */
 void op_end(struct endpoint *ep, struct op *op, int err);
 void op_drop(struct endpoint *ep, struct op *op);
+
+/* ---- Two devices: rail.c ---- */
+
+/* A connection of p's that can be posted to; NULL: none now. rail_next: for the next piece of a read or write. */
+struct peer *rail_of(struct peer *p);
+struct peer *rail_next(const struct op *op);
+
+/* Sends a message through a bounce buffer, or, over two devices, any message. 0 or -FI_EAGAIN. */
+int bounced_send(struct peer *p, const void *head, size_t len, const struct iovec *iov, size_t iovs, void *context,
+		 uint32_t done);
+void rail_again(struct op *op); /* it has failed with its connection */
+void rail_retry(struct op *op); /* there may be room, or another connection */
+void rail_link(struct peer *p, const struct name *name); /* p has this name on the other device */
+int rail_arrived(struct peer *p, const struct message *m); /* WIRE_RAIL. 0 or -FI_EAGAIN */
+
+/* Of the two struct peers, that which operations know; NULL: not known yet */
+INLAY_FN struct peer *rail_first(struct peer *p)
+{
+	return p->ep->first == p->ep ? p : p->other;
+}
+
+/* The keys for p's device: of a registration here, and of one at the peer's */
+INLAY_FN uint32_t rail_lkey(const struct peer *p, struct inlay_cache_region *r)
+{
+	return p->ep->first == p->ep ? r->lkey : region_more(r)->lkey;
+}
+
+INLAY_FN uint32_t rail_rkey(const struct peer *p, const struct segment *s)
+{
+	return s->rkey[p->ep->first != p->ep];
+}
 
 /* ---- Dynamic connections: dc.c ---- */
 
@@ -725,29 +793,23 @@ struct peer *dc_source(struct endpoint *ep, const struct mlx5_cqe64 *cqe); /* wh
 void dc_tell(const struct peer *p, uint8_t *record); /* what it must know of us, for a hello */
 void dc_told(struct peer *p, const uint8_t *record); /* the other way */
 
-/* Whether its queue pair takes posts. The other side may not yet know that its own does. */
-INLAY_ALWAYS bool peer_open_to(const struct peer *p)
-{
-	return p->state == PEER_READY || (p->state == PEER_CONNECTING && p->seen);
-}
-
 /* Call before a post, except to peers in `ready`. 0 or -FI_EAGAIN. */
 INLAY_ALWAYS int peer_begin(struct peer *p)
 {
 	return INLAY_UNLIKELY(!p->slots) ? peer_borrow(p) : 0;
 }
 
-/* Posts a send, write or read of at most one piece of memory, for an operation that has begun. */
+/* Posts a send or read of one piece of memory, or a write of several, for an operation that has begun. */
 INLAY_ALWAYS int peer_post(struct peer *p, uint32_t opcode, uint64_t remote, uint32_t key, const struct ibv_sge *sge,
-			   uint32_t flags)
+			   uint32_t sges, uint32_t flags)
 {
-	struct inlay_wr wr = {.raddr = remote, .rkey = key, .imm_be = p->number_be, .to = &p->target, .sge = sge, .num_sge = !!sge};
+	struct inlay_wr wr = {.raddr = remote, .rkey = key, .imm_be = p->number_be, .to = &p->target, .sge = sge, .num_sge = sges};
 
 	if (INLAY_UNLIKELY(settings.dc))
 		return inlay_post(&p->sq, opcode == MLX5_OPCODE_SEND ? MLX5_OPCODE_SEND_IMM : opcode, &wr, flags | INLAY_SIGNALED);
 	return opcode == MLX5_OPCODE_SEND ? inlay_post_send(&p->sq, sge, 1, flags) :
 	       opcode == MLX5_OPCODE_RDMA_READ ? inlay_post_read(&p->sq, remote, key, sge, 1, flags) :
-	       inlay_post_write(&p->sq, remote, key, sge, !!sge, flags);
+	       inlay_post_write(&p->sq, remote, key, sge, sges, flags);
 }
 
 /* The slot of the next WQE. */
@@ -908,7 +970,12 @@ void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, s
 void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct op *op);
 void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
 
+void read_begin(struct endpoint *ep, struct op *op); /* OP_READ, OP_RMA: from now on it ends by itself */
 void read_done(struct endpoint *ep, struct op *op, int err); /* a piece of it */
+int op_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge,
+	    uint32_t flags); /* posts a step of op, to or from s->addr + at, or a send. 0 or -FI_EAGAIN */
+int rma_follow(struct op *op); /* what comes after the bytes, in RMA_STEPS */
+#define RMA_STEPS 2u
 void read_waiting(struct endpoint *ep); /* what found no room goes on */
 void fin_later(struct endpoint *ep, struct peer *p, const struct message *m); /* FIN, when there is room */
 void wait_for_room(struct endpoint *ep, struct op *op); /* in the ring to its peer */

@@ -148,7 +148,7 @@ static struct fi_info *offer(struct ibv_context *context, const struct inlay_con
 	info->domain_attr->resource_mgmt = FI_RM_ENABLED;
 	info->domain_attr->av_type = FI_AV_UNSPEC;
 	info->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-	info->domain_attr->mr_key_size = sizeof(uint32_t);
+	info->domain_attr->mr_key_size = (size_t)settings.rails * sizeof(uint32_t);
 	info->domain_attr->cq_data_size = sizeof(uint64_t);
 	info->domain_attr->ep_cnt = 1024;
 	info->domain_attr->tx_ctx_cnt = 1;
@@ -364,10 +364,8 @@ static void cleanup(void)
 {
 }
 
-struct fi_provider provider = {
-	FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
-	{{NULL, NULL, NULL, NULL}}, "inlay", info_get, fabric_open, cleanup,
-};
+struct fi_provider provider = {FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(FI_MAJOR_VERSION,
+	FI_MINOR_VERSION), {{NULL, NULL, NULL, NULL}}, "inlay", info_get, fabric_open, cleanup};
 
 #define SET(type, name, ...) settings.name = (type)setting(#name, __VA_ARGS__);
 
@@ -388,6 +386,8 @@ FI_EXT_INI
 	SETTINGS(SET)
 	if (!set_transport())
 		WARN(FI_LOG_CORE, "transport is rc or dc: rc is taken\n");
+	if (settings.dc || settings.tag_offload)
+		settings.rails = 1;
 	settings.eager &= ~(size_t)15;
 	return &provider;
 }

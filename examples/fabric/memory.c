@@ -86,10 +86,30 @@ enum use {
 	USE_GIVEN                 /* nor ours: the application's */
 };
 
-/* The provider's word in a region: enum use */
-static uint32_t *use(struct inlay_cache_region *r)
+int memory_reg(struct domain *d, struct inlay_cache_region *r)
 {
-	return (uint32_t *)(r + 1);
+	struct region_more *more = region_more(r);
+	int err = inlay_cache_reg_mr(d->pd, r);
+
+	if (err || !d->second)
+		return err;
+	more->mr = ibv_reg_mr(d->second->pd, (void *)(uintptr_t)r->start, r->len, (int)r->access);
+	if (!more->mr) {
+		err = -errno;
+		inlay_cache_dereg_mr(NULL, r);
+		return err;
+	}
+	more->lkey = more->mr->lkey;
+	more->rkey = more->mr->rkey;
+	return 0;
+}
+
+int memory_dereg(void *unused, struct inlay_cache_region *r)
+{
+	if (region_more(r)->mr)
+		ibv_dereg_mr(region_more(r)->mr);
+	region_more(r)->mr = NULL;
+	return inlay_cache_dereg_mr(NULL, r);
 }
 
 static int region_reg(void *context, struct inlay_cache_region *r)
@@ -98,8 +118,8 @@ static int region_reg(void *context, struct inlay_cache_region *r)
 
 	if (d->watch == WATCH_UNTRIED)
 		watch_start(d);
-	*use(r) = d->watch == WATCH_OFF || inlay_monitor_watch(&d->monitor, r->start, r->len) ? USE_ONCE : USE_KEPT;
-	return inlay_cache_reg_mr(d->pd, r);
+	region_more(r)->use = d->watch == WATCH_OFF || inlay_monitor_watch(&d->monitor, r->start, r->len) ? USE_ONCE : USE_KEPT;
+	return memory_reg(d, r);
 }
 
 /*
@@ -109,15 +129,15 @@ static int region_reg(void *context, struct inlay_cache_region *r)
 static APART int region_beyond(struct domain *d, const void *addr, size_t len, uint32_t access,
 			       struct inlay_cache_region **out)
 {
-	struct inlay_cache_region *r = (struct inlay_cache_region *)calloc(1, sizeof(*r) + sizeof(uint32_t));
+	struct inlay_cache_region *r = (struct inlay_cache_region *)calloc(1, sizeof(*r) + sizeof(struct region_more));
 	int err = r ? 0 : -FI_ENOMEM;
 
 	if (!err) {
 		r->start = (uintptr_t)addr;
 		r->len = len + !len;
 		r->access = access;
-		*use(r) = USE_BEYOND;
-		err = inlay_cache_reg_mr(d->pd, r);
+		region_more(r)->use = USE_BEYOND;
+		err = memory_reg(d, r);
 	}
 	if (err)
 		free(r);
@@ -138,15 +158,15 @@ int region_get(struct domain *d, struct mr *given, const void *addr, size_t len,
 	err = inlay_cache_get(&d->cache, (uintptr_t)addr, len, access, r);
 	if (INLAY_UNLIKELY(err == -EAGAIN))
 		return region_beyond(d, addr, len, access, r);
-	if (!err && INLAY_UNLIKELY(*use(*r) == USE_ONCE))
+	if (!err && INLAY_UNLIKELY(region_more(*r)->use == USE_ONCE))
 		inlay_cache_post(&d->cache, (*r)->start, (*r)->len); /* it stays until the put */
 	return err;
 }
 
 int regions_init(struct domain *d)
 {
-	struct inlay_cache_attr attr = {(uint32_t)settings.cache_regions, 1024, UINT64_MAX, 4096, sizeof(uint32_t)};
-	struct inlay_cache_ops ops = {region_reg, inlay_cache_dereg_mr, NULL, inlay_cache_yield, d};
+	struct inlay_cache_attr attr = {(uint32_t)settings.cache_regions, 1024, UINT64_MAX, 4096, sizeof(struct region_more)};
+	struct inlay_cache_ops ops = {region_reg, memory_dereg, NULL, inlay_cache_yield, d};
 	size_t size = inlay_cache_size(&attr);
 
 	d->caches[0] = &d->cache;
@@ -185,7 +205,7 @@ struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, ui
 	struct mr *m = *bucket(d, key);
 	uint64_t offset;
 
-	while (m && m->fid.key != key)
+	while (m && (uint32_t)m->fid.key != (uint32_t)key)
 		m = m->next;
 	if (!m || (m->access & access) != access)
 		return NULL;
@@ -200,7 +220,7 @@ static int mr_close(struct fid *fid)
 	int err;
 
 	enter(d);
-	err = inlay_cache_dereg_mr(NULL, &m->region);
+	err = memory_dereg(NULL, &m->region);
 	if (!err) {
 		for (at = bucket(d, m->fid.key); *at != m; at = &(*at)->next)
 			;
@@ -234,20 +254,20 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
 	m->region.start = (uintptr_t)attr->mr_iov->iov_base;
 	m->region.len = attr->mr_iov->iov_len;
 	m->region.access = access;
-	err = inlay_cache_reg_mr(d->pd, &m->region);
+	err = memory_reg(d, &m->region);
 	if (err && !(access & IBV_ACCESS_REMOTE_WRITE)) { /* to be read only, perhaps from read-only memory */
 		m->region.access &= ~(uint32_t)IBV_ACCESS_LOCAL_WRITE;
-		err = inlay_cache_reg_mr(d->pd, &m->region);
+		err = memory_reg(d, &m->region);
 	}
 	if (err) {
 		WARN(FI_LOG_MR, "%zu bytes cannot be registered: %s\n", attr->mr_iov->iov_len, strerror(-err));
 		free(m);
 		return err;
 	}
-	m->use = USE_GIVEN;
+	m->more.use = USE_GIVEN;
 	m->domain = d;
 	m->access = attr->access;
-	m->fid.key = m->region.rkey;
+	m->fid.key = m->region.rkey | (uint64_t)m->more.rkey << 32;
 	m->fid.mem_desc = m;
 	fid_init(&m->fid.fid, FI_CLASS_MR, attr->context, &fid_ops);
 	*out = &m->fid;
@@ -262,9 +282,7 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
 static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
 		   uint64_t key, uint64_t flags, struct fid_mr **out, void *context)
 {
-	const struct fi_mr_attr attr = {
-		.mr_iov = iov, .iov_count = count, .access = access, .offset = offset, .context = context,
-	};
+	const struct fi_mr_attr attr = {.mr_iov = iov, .iov_count = count, .access = access, .offset = offset, .context = context};
 
 	return mr_regattr(fid, &attr, flags, out);
 }
@@ -272,9 +290,7 @@ static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint6
 static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t key,
 		  uint64_t flags, struct fid_mr **out, void *context)
 {
-	struct iovec iov = {(void *)(uintptr_t)buf, len};
-
-	return mr_regv(fid, &iov, 1, access, offset, key, flags, out, context);
+	return mr_regv(fid, &(struct iovec){(void *)(uintptr_t)buf, len}, 1, access, offset, key, flags, out, context);
 }
 
 struct fi_ops_mr mr_ops = {sizeof(struct fi_ops_mr), mr_reg, mr_regv, mr_regattr};
@@ -287,9 +303,9 @@ struct fi_ops_mr mr_ops = {sizeof(struct fi_ops_mr), mr_reg, mr_regv, mr_regattr
 #define CHUNK_OPS 64u
 
 struct chunk {
+	struct inlay_cache_region region;
+	struct region_more more;
 	struct chunk *next;
-	struct ibv_mr *mr;
-	size_t bytes;
 	uint8_t data[] __attribute__((aligned(64)));
 };
 
@@ -309,9 +325,9 @@ void pool_fini(struct pool *p)
 
 	while ((c = p->chunks)) {
 		p->chunks = c->next;
-		if (c->mr)
-			ibv_dereg_mr(c->mr);
-		munmap(c, c->bytes);
+		if (p->domain)
+			memory_dereg(NULL, &c->region);
+		munmap(c, CHUNK_BYTES);
 	}
 }
 
@@ -325,13 +341,11 @@ APART int pool_grow(struct pool *p)
 
 	if (memory == MAP_FAILED)
 		return -FI_ENOMEM;
-	c->bytes = CHUNK_BYTES;
-	if (p->domain) {
-		c->mr = ibv_reg_mr(p->domain->pd, c, CHUNK_BYTES, IBV_ACCESS_LOCAL_WRITE);
-		if (!c->mr) {
-			munmap(c, CHUNK_BYTES);
-			return -FI_ENOMEM;
-		}
+	c->region = (struct inlay_cache_region){.start = (uintptr_t)c, .len = CHUNK_BYTES, .access = IBV_ACCESS_LOCAL_WRITE};
+	c->more.use = USE_GIVEN;
+	if (p->domain && memory_reg(p->domain, &c->region)) {
+		munmap(c, CHUNK_BYTES);
+		return -FI_ENOMEM;
 	}
 	c->next = p->chunks;
 	p->chunks = c;
@@ -339,7 +353,8 @@ APART int pool_grow(struct pool *p)
 	for (at = c->data; at + stride <= (uint8_t *)c + CHUNK_BYTES; at += stride) {
 		struct buf *b = (struct buf *)(void *)at;
 
-		b->lkey = c->mr ? c->mr->lkey : 0;
+		b->lkey = c->region.lkey;
+		b->region = &c->region;
 		b->size = (uint32_t)p->size;
 		buf_give(p, b);
 	}
@@ -379,9 +394,9 @@ void op_let_go(struct endpoint *ep, struct op *op)
 
 	while (op->regions) {
 		r = op->region[--op->regions];
-		if (INLAY_LIKELY(*use(r) < USE_BEYOND)) {
+		if (INLAY_LIKELY(region_more(r)->use < USE_BEYOND)) {
 			inlay_cache_put(&ep->domain->cache, r);
-		} else if (*use(r) == USE_BEYOND) {
+		} else if (region_more(r)->use == USE_BEYOND) {
 			inlay_cache_dereg_mr(NULL, r);
 			free(r);
 		}

@@ -9,11 +9,8 @@
  *   others    the message as without offload;            rendezvous, FIN wanted, more data
  *             then TMH: tag, STAND_IN                    an empty message, matched in its place
  *
- * A message that the device does not match is matched in the table, as without offload. The first byte tells the
- * kinds apart: it is 0 in struct wire, and the device then leaves the message alone.
- *
- * A sender follows its peer's hello, which says whether the peer's device matches and which bits of a tag name the
- * sender. So the two need not have the same setting.
+ * The first byte tells the kinds apart: it is 0 in struct wire, and the device then leaves the message alone. A sender
+ * follows its peer's hello, which says whether the peer's device matches and which bits of a tag name the sender.
  */
 #include "message.h"
 #include <inlay/tag.h>
@@ -137,30 +134,22 @@ int offload_send(struct endpoint *ep, struct peer *p, const struct send *s, size
 	const uint64_t tag = (s->tag & p->tag_bits) | p->tag_source;
 	const uint32_t signal = (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 4);
 	const bool bounced = len > INLINE_BYTES - INLAY_TMH_BYTES;
-	struct slot *slot = peer_slot(p), next = {s->context, SLOT_CONTEXT, done};
-	uint8_t small[INLINE_BYTES], *to = small;
-	struct buf *b = NULL;
+	struct op *op = bounced ? op_with_buf(ep, OP_BOUNCED, p, s->context, done) : NULL;
+	struct slot *slot = peer_slot(p), next = {bounced ? op : s->context, bounced ? SLOT_OP : SLOT_CONTEXT, done};
+	uint8_t small[INLINE_BYTES], *to = op ? op->bounce->data : small;
 	struct ibv_sge sge;
 	size_t i;
 
-	if (bounced) {
-		b = buf_take(&ep->bounce);
-		if (!b)
-			return -FI_EAGAIN;
-		b->context = s->context;
-		b->flags = done;
-		next.kind = SLOT_BUF;
-		next.what = b;
-		to = b->data;
-	}
+	if (bounced && !op)
+		return -FI_EAGAIN;
 	for (i = 0; i < s->iovs; i++)
 		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
 	*slot = next;
-	sge.addr = (uintptr_t)(b ? b->data : small);
+	sge.addr = (uintptr_t)(bounced ? op->bounce->data : small);
 	sge.length = (uint32_t)len;
-	sge.lkey = b ? b->lkey : 0;
+	sge.lkey = bounced ? op->bounce->lkey : 0;
 	/* There is room: OFFLOAD_ROOM. */
-	return inlay_tag_send_eager(&p->sq, app, tag, &sge, 1, (b ? INLAY_SIGNALED : signal | INLAY_INLINE) | INLAY_RING);
+	return inlay_tag_send_eager(&p->sq, app, tag, &sge, 1, (bounced ? INLAY_SIGNALED : signal | INLAY_INLINE) | INLAY_RING);
 }
 
 void offload_stand_in(struct peer *p, uint64_t tag)
@@ -237,21 +226,14 @@ int offload_parse(const void *at, uint32_t bytes, struct message *m)
 	return 0;
 }
 
-/* The message that the last stand-in stands for; NULL: there is none. */
-static struct buf *content_of(struct peer *p)
-{
-	struct buf *content = p->content;
-
-	p->content = NULL;
-	return content;
-}
-
 /* A receive on the device's list has its message. */
 static void landed(struct endpoint *ep, struct peer *p, const struct inlay_tag_wc *wc)
 {
 	struct op *op = (struct op *)(uintptr_t)wc->wr_id;
-	struct buf *content = p && wc->app_ctx & STAND_IN ? content_of(p) : NULL;
+	struct buf *content = p && wc->app_ctx & STAND_IN ? p->content : NULL;
 
+	if (content)
+		p->content = NULL;
 	if (!p || (wc->app_ctx & STAND_IN && !content)) {
 		end_early(ep, op, FI_EIO);
 		return;
@@ -287,8 +269,10 @@ static int unmatched(struct endpoint *ep, struct peer *p, const void *at, uint32
 		WARN(FI_LOG_EP_DATA, "a tagged message of %u bytes is not one of this provider's\n", bytes);
 		return 0;
 	}
-	if (m.kind == WIRE_STAND_IN)
-		content = content_of(p);
+	if (m.kind == WIRE_STAND_IN) {
+		content = p->content;
+		p->content = NULL;
+	}
 	r = inlay_tag_rx_arrive(&ep->offload->rx, m.tag, (uintptr_t)(content ? content : place), 1, &found);
 	if (!r)
 		return content ? 0 : keep(ep, p, at, bytes, b, place);

@@ -48,6 +48,8 @@ static void sweep(struct endpoint *ep)
 		for (beside = peer_bucket(ep, &p->place); *beside != p; beside = &(*beside)->beside)
 			;
 		*beside = p->beside;
+		if (p->other)
+			p->other = p->other->other = NULL;
 		*at = p->next;
 		p->next = ep->unused;
 		ep->unused = p;
@@ -130,7 +132,7 @@ static void make_ready(struct peer *p)
 {
 	struct endpoint *ep = p->ep;
 
-	if (p->slots && p->state == PEER_READY && !settings.dc && !p->by_nic && p->addr < ep->addrs &&
+	if (p->slots && p->state == PEER_READY && !settings.dc && settings.rails < 2 && !p->by_nic && p->addr < ep->addrs &&
 	    ep->by_addr[p->addr] == p)
 		ep->ready[p->addr] = p;
 }
@@ -175,8 +177,8 @@ void peer_forget(struct endpoint *ep, fi_addr_t addr)
 	if (p->addr != addr)
 		return;
 	p->addr = FI_ADDR_NOTAVAIL;
-	p->forgotten = p->state == PEER_FAILING;
-	if (p->state == PEER_FAILED)
+	p->forgotten = p->state == PEER_FAILING && peer_lost(p);
+	if (p->state == PEER_FAILED && peer_lost(p))
 		p->state = PEER_IDLE;
 }
 
@@ -211,7 +213,7 @@ struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32
 		*result = connect_start(p);
 	if (*result)
 		goto out;
-	if (p->state == PEER_READY && !(flags & FI_FENCE && busy(p)))
+	if ((p->state == PEER_READY || (p->state >= PEER_FAILING && peer_open_to(p))) && !(flags & FI_FENCE && busy(p)))
 		return p;
 	*result = p->state >= PEER_FAILING && !p->forgotten ? -p->err : -FI_EAGAIN;
 out:
@@ -331,6 +333,7 @@ int peer_open(struct peer *p)
 	if (err)
 		return err;
 	p->attempt++;
+	p->sent = p->resend = p->received = 0;
 	p->seen = p->flushed = false;
 	p->drained = settings.dc; /* an initiator receives nothing */
 	return 0;
@@ -349,6 +352,9 @@ void peer_ready(struct peer *p)
 
 void peer_fail(struct peer *p, int err, uint8_t syndrome)
 {
+	const bool dead = err == FI_EHOSTUNREACH || err == FI_ETIMEDOUT || syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+	const bool survives = dead && p->other && peer_in_rts(p->other);
+	struct peer *first = survives ? NULL : rail_first(p);
 	struct endpoint *ep = p->ep;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	struct op *op;
@@ -361,8 +367,10 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 	ep->unsettled += p->state != PEER_CONNECTING;
 	p->state = PEER_FAILING;
 	connect_called(p);
-	p->err = (uint16_t)err;
+	p->err = survives ? FI_EAGAIN : (uint16_t)err; /* to be done again, over the other device */
 	p->syndrome = syndrome;
+	if (first)
+		first->err = (uint16_t)err;
 	if (p->addr < ep->addrs)
 		ep->ready[p->addr] = NULL;
 	if (p->qp && p->qp->state > IBV_QPS_INIT) {
@@ -370,10 +378,13 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 		if (ibv_modify_qp(p->qp, &attr, IBV_QP_STATE))
 			p->drained = true; /* nothing will be said */
 	}
-	for (n = 0; (op = op_at(ep, n)); n++)
-		if ((op->kind == OP_SEND || op->kind == OP_ATOMIC) && op->peer == p)
-			op_end(ep, op, err);
-	recv_fail(p, err);
+	for (n = 0; first && (op = op_at(first->ep, n)); n++)
+		if ((op->kind == OP_SEND || op->kind == OP_ATOMIC) && op->peer == first)
+			op_end(first->ep, op, err);
+	if (first)
+		recv_fail(first, err);
+	if (!survives && p->other)
+		peer_fail(p->other, err, syndrome);
 	if (p->qp && p->qp->state > IBV_QPS_INIT)
 		peer_flushed(p);
 	else
@@ -420,6 +431,8 @@ void peer_free_all(struct endpoint *ep)
 
 	while ((p = ep->peers ? ep->peers : ep->unused)) {
 		*(ep->peers ? &ep->peers : &ep->unused) = p->next;
+		if (p->other)
+			p->other = p->other->other = NULL;
 		peer_close(p);
 		free(p);
 	}
@@ -438,6 +451,17 @@ void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_
 		cq_add(ep->tx_cq, context, flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
 	else if (flags && (err || !(flags & DONE_ERROR)))
 		counter_tx(ep, context, flags, err, syndrome);
+}
+
+struct op *op_with_buf(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done)
+{
+	struct op *op = op_begin(ep, kind, p, context, done);
+
+	if (op && !(op->bounce = buf_take(&ep->bounce))) {
+		op_drop(ep, op);
+		return NULL;
+	}
+	return op;
 }
 
 struct op *op_begin(struct endpoint *ep, uint8_t kind, struct peer *p, void *context, uint32_t done)
@@ -467,12 +491,16 @@ void op_end(struct endpoint *ep, struct op *op, int err)
 	op_drop(ep, op);
 }
 
-static CALLED void op_step_done(struct endpoint *ep, struct op *op, int err)
+static CALLED void op_step_done(struct op *op, int err)
 {
-	if (op->kind == OP_READ)
+	struct endpoint *ep = op->peer->ep->first;
+
+	if (op->kind == OP_READ || op->kind == OP_RMA)
 		read_done(ep, op, err);
 	else if (op->kind == OP_NATIVE)
 		atomic_step(ep, op, err);
+	else if (INLAY_UNLIKELY(err == FI_EAGAIN))
+		rail_again(op);
 	else
 		op_end(ep, op, err);
 }
@@ -480,16 +508,11 @@ static CALLED void op_step_done(struct endpoint *ep, struct op *op, int err)
 void slot_done(struct peer *p, struct slot *slot, int err)
 {
 	uint32_t kind = slot->kind;
-	struct buf *b;
 
 	slot->kind = SLOT_NONE;
 	if (INLAY_LIKELY(kind == SLOT_CONTEXT)) {
 		tx_done(p->ep, slot->what, slot->flags, err, p->syndrome);
-	} else if (kind == SLOT_BUF) {
-		b = (struct buf *)slot->what;
-		tx_done(p->ep, b->context, b->flags, err, p->syndrome);
-		buf_give(&p->ep->bounce, b);
 	} else if (kind == SLOT_OP) {
-		op_step_done(p->ep, (struct op *)slot->what, err);
+		op_step_done((struct op *)slot->what, err);
 	}
 }

@@ -144,7 +144,7 @@ static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64
 	}
 	if (r)
 		arrive_meet_kept(ep, (struct buf *)(uintptr_t)found.cookie, op);
-	else if (from && from->state >= PEER_FAILING) /* which no other sender can match */
+	else if (from && peer_lost(from)) /* which no other sender can match */
 		end_one(ep, &found, from->err);
 	return 0;
 }

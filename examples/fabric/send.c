@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * send.c: protocols of a send.
- *
- *   inline      header and payload in the WQE                            up to INLINE_BYTES with the header
- *   eager       both copied to a bounce buffer of the sender's           up to FI_INLAY_EAGER
- *   rendezvous  the buffer is registered; its address and key go out,    any
- *               the receiver reads and sends FIN
+ * send.c: sends, by the protocols of the README.
  *
  * A send completes when the peer's device has acknowledged it (FI_TRANSMIT_COMPLETE), or at once if the caller
  * only wants its buffer back (FI_INJECT_COMPLETE). For FI_DELIVERY_COMPLETE an eager message asks for FIN
@@ -30,7 +25,7 @@ void send_defaults(struct endpoint *ep)
 struct header {
 	struct wire wire;
 	uint64_t data, handle;
-};
+} __attribute__((packed));
 
 static uint8_t wire_flags(const struct peer *p, const struct send *s)
 {
@@ -84,9 +79,16 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 	return 0;
 }
 
-static int post_inlinev(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
-			void *context, uint32_t done)
+static int post_any(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
+		    void *context, uint32_t done)
 {
+	struct header head = *h;
+
+	if (header_bytes(h->wire.flags) + len > INLINE_BYTES || settings.rails > 1) {
+		if (!(h->wire.flags & FLAG_DATA))
+			head.data = h->handle;
+		return bounced_send(p, &head, header_bytes(h->wire.flags), iov, iovs, context, done);
+	}
 	if (peer_begin(p))
 		return -FI_EAGAIN;
 	return post_inline(p, h, iov, iovs, len, context, done, settings.dc);
@@ -99,40 +101,6 @@ CALLED ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t
 	struct iovec iov = {(void *)(uintptr_t)buf, len};
 
 	return post_inline(p, &h, &iov, 1, len, context, done, false);
-}
-
-/* A message in a bounce buffer. */
-static int post_bounced(struct endpoint *ep, struct peer *p, const struct header *h, const struct send *s,
-			uint32_t done)
-{
-	struct ibv_sge sge;
-	struct slot *slot;
-	struct buf *b;
-	uint8_t *to;
-	size_t i;
-
-	if (peer_begin(p) || inlay_sq_room(&p->sq) < 2)
-		return -FI_EAGAIN;
-	b = buf_take(&ep->bounce);
-	if (!b)
-		return -FI_EAGAIN;
-	memcpy(b->data, &h->wire, sizeof(h->wire));
-	to = b->data + sizeof(h->wire);
-	if (h->wire.flags & FLAG_DATA)
-		to = (uint8_t *)mempcpy(to, &h->data, 8);
-	if (h->wire.flags & FLAG_HANDLE)
-		to = (uint8_t *)mempcpy(to, &h->handle, 8);
-	for (i = 0; i < s->iovs; i++)
-		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
-	b->context = s->context;
-	b->flags = done;
-	sge.addr = (uintptr_t)b->data;
-	sge.length = (uint32_t)(to - b->data);
-	sge.lkey = b->lkey;
-	slot = peer_slot(p);
-	slot->kind = SLOT_BUF;
-	slot->what = b;
-	return peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, INLAY_SIGNALED | INLAY_RING); /* there is room */
 }
 
 /* ---- With an operation that waits for FIN ---- */
@@ -150,6 +118,7 @@ void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle)
 /* Registers the payload and describes where it is. 0 or a negative errno. */
 static int make_segments(struct endpoint *ep, struct op *op, const struct send *s, struct segment *segment)
 {
+	struct inlay_cache_region *r;
 	size_t i;
 	int err;
 
@@ -160,10 +129,9 @@ static int make_segments(struct endpoint *ep, struct op *op, const struct send *
 				 &op->region[op->regions]);
 		if (err)
 			return err;
-		segment[op->regions].addr = (uintptr_t)s->iov[i].iov_base;
-		segment[op->regions].len = s->iov[i].iov_len;
-		segment[op->regions].rkey = op->region[op->regions]->rkey;
-		op->regions++;
+		r = op->region[op->regions];
+		segment[op->regions++] = (struct segment){(uintptr_t)s->iov[i].iov_base, s->iov[i].iov_len,
+							  {r->rkey, region_more(r)->rkey}};
 	}
 	return 0;
 }
@@ -183,7 +151,7 @@ static int send_rendezvous(struct endpoint *ep, struct peer *p, const struct sen
 	h.wire.segments = op->regions;
 	iov.iov_len = op->regions * sizeof(*segment);
 	if (!err)
-		err = post_inlinev(p, &h, &iov, 1, iov.iov_len, NULL, 0);
+		err = post_any(p, &h, &iov, 1, iov.iov_len, NULL, 0);
 	if (err)
 		op_drop(ep, op);
 	else if (h.wire.flags & FLAG_AHEAD)
@@ -209,10 +177,7 @@ static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s,
 		h.handle = op_handle(op);
 		done = 0;
 	}
-	if (header_bytes(h.wire.flags) + len <= INLINE_BYTES)
-		err = post_inlinev(p, &h, s->iov, s->iovs, len, s->context, done);
-	else
-		err = post_bounced(ep, p, &h, s, done);
+	err = post_any(p, &h, s->iov, s->iovs, len, s->context, done);
 	if (err && op)
 		op_drop(ep, op);
 	if (!err && h.wire.flags & FLAG_AHEAD)
@@ -271,5 +236,5 @@ int send_fin(struct peer *p, uint64_t handle)
 {
 	struct header h = {{0, WIRE_FIN, 0, handle}, 0, 0};
 
-	return post_inlinev(p, &h, NULL, 0, 0, NULL, 0);
+	return post_any(p, &h, NULL, 0, 0, NULL, 0);
 }

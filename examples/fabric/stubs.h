@@ -3,11 +3,7 @@
  * stubs.h: operations that libfabric calls without a check for NULL and that this provider lacks. Each returns
  * -FI_ENOSYS. For the others, which stay NULL, libfabric returns it by itself.
  */
-#define NO(type, name, ...)                     \
-	static inline type name(__VA_ARGS__)    \
-	{                                       \
-		return -FI_ENOSYS;              \
-	}
+#define NO(type, name, ...) static inline type name(__VA_ARGS__) { return -FI_ENOSYS; }
 
 NO(int, no_bind, struct fid *fid, struct fid *other, uint64_t flags)
 NO(int, no_control, struct fid *fid, int command, void *arg)

@@ -115,7 +115,7 @@ ssize_t untagged_post(struct endpoint *ep, struct op *op)
 		meet_untagged(ep, kept->peer, &m, place);
 		unkeep(ep, kept);
 	}
-	if (*place == op && op->peer && op->peer->state >= PEER_FAILING)
+	if (*place == op && op->peer && peer_lost(op->peer))
 		recv_end_early(ep, unlist(ep, place), op->peer->err);
 	return 0;
 }

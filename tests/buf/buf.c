@@ -359,25 +359,7 @@ static struct bare bare_make(void)
 	return x;
 }
 
-static void abort_null(void *arg)
-{
-	struct inlay_buf *b = NULL;
-
-	switch (*(const int *)arg) {
-	case 0: inlay_inventory_start(NULL); break;
-	case 1: inlay_inventory_get_by_data(NULL, NULL, NULL, 1, &b); break;
-	case 2: inlay_pool_start(NULL); break;
-	case 3: inlay_pool_alloc(NULL, &b); break;
-	case 4: inlay_buf_dec_refcount(NULL, NULL); break;
-	case 5: inlay_buf_set_data(NULL, NULL, 0); break;
-	case 6: inlay_buf_chain_list(NULL, NULL); break;
-	case 7: inlay_inventory_attach(NULL, NULL); break;
-	case 8: inlay_pool_num_free(NULL); break;
-	default: inlay_inventory_destroy(NULL);
-	}
-}
-
-static void abort_written(UNUSED void *arg)
+static void written(void)
 {
 	struct bare x = bare_make();
 
@@ -387,7 +369,7 @@ static void abort_written(UNUSED void *arg)
 	inlay_inventory_get_by_data(x.inv, &x.m, x.mem, 64, &x.buf);
 }
 
-static void abort_element(UNUSED void *arg)
+static void element(void)
 {
 	struct bare x = bare_make();
 	struct inlay_pool *pool = NULL;
@@ -401,19 +383,20 @@ static void abort_element(UNUSED void *arg)
 TEST(preconditions)
 {
 #if INLAY_CHECKED
-	{
-		static const struct {
-			int what;
-			const char *rule;
-		} nulls[] = {{0, "an inventory is not NULL"}, {1, "an inventory is not NULL"}, {2, "a pool is not NULL"}, {3, "a pool is not NULL"},
-			     {4, "a buffer is not NULL"}, {5, "a buffer is not NULL"}, {6, "a buffer is not NULL"}, {7, "an inventory is not NULL"},
-			     {8, "a pool is not NULL"}, {9, "an inventory is not NULL"}};
+	struct inlay_buf *b = NULL;
 
-		for (int how = 0; how < (int)ARRAY(nulls); how++)
-			assert_aborts(abort_null, (void *)(uintptr_t)&nulls[how].what, nulls[how].rule);
-	}
-	assert_aborts(abort_written, NULL, "nobody writes to a buffer that was given back");
-	assert_aborts(abort_element, NULL, "an element of a started pool");
+	assert_aborts("an inventory is not NULL", inlay_inventory_start(NULL));
+	assert_aborts("an inventory is not NULL", inlay_inventory_get_by_data(NULL, NULL, NULL, 1, &b));
+	assert_aborts("an inventory is not NULL", inlay_inventory_attach(NULL, NULL));
+	assert_aborts("an inventory is not NULL", inlay_inventory_destroy(NULL));
+	assert_aborts("a pool is not NULL", inlay_pool_start(NULL));
+	assert_aborts("a pool is not NULL", inlay_pool_alloc(NULL, &b));
+	assert_aborts("a pool is not NULL", inlay_pool_num_free(NULL));
+	assert_aborts("a buffer is not NULL", inlay_buf_dec_refcount(NULL, NULL));
+	assert_aborts("a buffer is not NULL", inlay_buf_set_data(NULL, NULL, 0));
+	assert_aborts("a buffer is not NULL", inlay_buf_chain_list(NULL, NULL));
+	assert_aborts("nobody writes to a buffer that was given back", written());
+	assert_aborts("an element of a started pool", element());
 #else
 	print_message("# skipped: preconditions cost nothing here\n");
 	skip();

@@ -5,7 +5,7 @@
  * as they were.
  */
 #include "common.h"
-#include <dlfcn.h>
+#include "next.h"
 
 /* ---- between connect.h and libibverbs: what is called, and what it answers ---- */
 
@@ -25,30 +25,24 @@ static struct {
 int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
 		      uint32_t flags, size_t size)
 {
-	int (*real)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t, size_t);
-
 	if (fake.gids) {
 		if (index >= fake.gids || !fake.table[index].port_num)
 			return ENODATA;
 		*entry = fake.table[index];
 		return 0;
 	}
-	*(void **)&real = dlsym(RTLD_NEXT, "_ibv_query_gid_ex");
-	return real(ctx, port, index, entry, flags, size);
+	return NEXT(_ibv_query_gid_ex)(ctx, port, index, entry, flags, size);
 }
 
 int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	int (*real)(struct ibv_qp *, struct ibv_ece *);
-
 	if (fake.has.vendor_id) {
 		*ece = fake.has;
 		if (qp->state == IBV_QPS_RTS)
 			ece->options = fake.set.options & fake.mask;
 		return 0;
 	}
-	*(void **)&real = dlsym(RTLD_NEXT, "ibv_query_ece");
-	return real(qp, ece);
+	return NEXT(ibv_query_ece)(qp, ece);
 }
 
 int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
@@ -61,12 +55,9 @@ int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int);
-
 	if (fake.fail && attr->qp_state == fake.fail)
 		return EIO;
-	*(void **)&real = dlsym(RTLD_NEXT, "ibv_modify_qp");
-	return real(qp, attr, mask);
+	return NEXT(ibv_modify_qp)(qp, attr, mask);
 }
 
 static int (*query_port)(struct ibv_context *, uint8_t, struct ibv_port_attr *, size_t);

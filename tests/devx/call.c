@@ -67,10 +67,6 @@ static int scripted(size_t inlen, void *out, size_t outlen)
 /* A handle that nothing looks into */
 static struct mlx5dv_devx_obj *const some_obj = (struct mlx5dv_devx_obj *)&script;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 int mlx5dv_devx_general_cmd(UNUSED struct ibv_context *context, UNUSED const void *in, size_t inlen, void *out, size_t outlen)
 {
 	return scripted(inlen, out, outlen);
@@ -129,10 +125,6 @@ int mlx5dv_devx_get_async_cmd_comp(UNUSED struct mlx5dv_devx_cmd_comp *comp, str
 	fill(answer, script.outlen, 9);
 	return 0;
 }
-
-#ifdef __cplusplus
-}
-#endif
 
 static int reset(UNUSED void **state)
 {

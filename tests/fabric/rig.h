@@ -249,15 +249,7 @@ static void poll_all(void)
 }
 
 /* Until something holds */
-#define wait_polling(what)                                                 \
-	do {                                                               \
-		double end_ = now() + DEADLINE;                            \
-		while (!(what)) {                                          \
-			poll_all();                                        \
-			if (now() > end_)                                  \
-				fail_msg("is not to be: %s", #what);       \
-		}                                                          \
-	} while (0)
+#define wait_polling(what) await_by(poll_all(), what)
 
 /* The next completion of a side */
 UNUSED static struct done *next(struct side *s)

@@ -12,7 +12,7 @@
 #define TESTS_FABRIC_SIM_H
 
 #include "rig.h"
-#include <dlfcn.h>
+#include "next.h"
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -21,7 +21,7 @@
 #define QPNS (1u << 21)
 #define KEYS (1u << 17)
 #define FLIGHT 8192u        /* datagrams under way */
-#define DATAGRAM 120u
+#define DATAGRAM 168u
 #define GRH 40u
 #define CHUNK (1u << 20)    /* bytes of the provider's pools of buffers */
 #define RETRY 30000000u     /* nanoseconds without an answer until a connection fails */
@@ -175,8 +175,6 @@ static uint64_t *page_of(struct ibv_context *context)
 /* ---- Time, random bytes, memory ---- */
 
 static bool nic_step(void);
-
-#define NEXT(name) ({ static __typeof__(&name) next_; next_ ? next_ : (next_ = (__typeof__(&name))dlsym(RTLD_NEXT, #name)); })
 
 /* Libraries may have threads, whose time is the real one. */
 static __thread bool simulates;

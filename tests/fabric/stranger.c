@@ -27,7 +27,7 @@ struct hello {
 	uint32_t attempt, your_attempt;
 	uint8_t record_of_name[INLAY_CONNECT_SIZE];
 	uint64_t incarnation, to, source;
-	uint8_t record[INLAY_CONNECT_SIZE];
+	uint8_t record[INLAY_CONNECT_SIZE], beyond[NAME];
 };
 
 struct wire {

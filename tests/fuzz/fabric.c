@@ -451,7 +451,7 @@ struct fabric_hello {
 	uint32_t attempt, your_attempt;
 	uint8_t from[sizeof(struct name)];
 	uint64_t to, source;
-	uint8_t record[INLAY_CONNECT_SIZE];
+	uint8_t record[INLAY_CONNECT_SIZE], beyond[sizeof(struct name)];
 };
 
 static void fabric_hello(struct fuzz_in *in, uint32_t how, uint32_t flags, uint32_t attempts)

@@ -700,23 +700,15 @@ TEST(hardware)
 	assert_int_equal(m.cls[0].hw, 0);
 }
 
-#if INLAY_CHECKED
-static void hw_behind(UNUSED void *arg)
-{
-	struct inlay_match_found a = {}, b;
-
-	memset(&b, 0, sizeof(b));
-	inlay_match_post(&m, 1, EXACT, 1, &a);
-	inlay_match_post(&m, 1, EXACT, 2, &b);
-	inlay_match_set_hw(&m, b.handle, 0);
-}
-#endif
-
 TEST(checked)
 {
 #if INLAY_CHECKED
+	struct inlay_match_found a = {}, b = {};
+
 	table(64, 5);
-	assert_aborts(hw_behind, NULL, "no receive in hardware comes after one of the same tag that is not");
+	inlay_match_post(&m, 1, EXACT, 1, &a);
+	inlay_match_post(&m, 1, EXACT, 2, &b);
+	assert_aborts("no receive in hardware comes after one of the same tag that is not", inlay_match_set_hw(&m, b.handle, 0));
 #else
 	print_message("# skipped: unchecked build\n");
 	skip();

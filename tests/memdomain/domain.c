@@ -594,21 +594,11 @@ TEST(system_answers)
 }
 
 #if INLAY_CHECKED
-static void put_free(void *arg)
-{
-	inlay_memdomain_put((struct inlay_memdomain *)arg);
-}
-
-static void next_free(void *arg)
-{
-	inlay_memdomain_next((struct inlay_memdomain *)arg, NULL);
-}
-
 TEST(preconditions)
 {
 	must(inlay_memdomain_registry_init(&reg));
-	assert_aborts(put_free, make(0, 0, NULL, NULL), "a domain that is put is held");
-	assert_aborts(next_free, memory[0], "a walk goes on from a domain it holds");
+	assert_aborts("a domain that is put is held", inlay_memdomain_put(make(0, 0, NULL, NULL)));
+	assert_aborts("a walk goes on from a domain it holds", inlay_memdomain_next((struct inlay_memdomain *)memory[0], NULL));
 }
 #endif
 

@@ -25,22 +25,15 @@ static struct {
 	uint32_t relaxed;         /* that the last CREATE_MKEY asked for: as no_cap */
 } mid;
 
-#define NEXT(name) __typeof__(&name) next = (__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name)
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
 {
-	NEXT(mlx5dv_devx_general_cmd);
 	const uint8_t *box = (const uint8_t *)in;
 	uint8_t *cap = (uint8_t *)out + 16;
 	int err;
 
 	if (mid.fail_cap && box[0] == 0x01 && box[1] == 0x00)
 		return mid.fail_cap;
-	err = next(context, in, inlen, out, outlen);
+	err = NEXT(mlx5dv_devx_general_cmd)(context, in, inlen, out, outlen);
 	if (!err && box[0] == 0x01 && box[1] == 0x00) {
 		if (box[7] == 0x01) {
 			cap[4] &= mid.no_cap & 1 ? 0x7f : 0xff;
@@ -59,7 +52,6 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
 					       size_t outlen)
 {
-	NEXT(mlx5dv_devx_obj_create);
 	const uint8_t *box = (const uint8_t *)in;
 	struct mlx5dv_devx_obj *obj;
 
@@ -71,28 +63,23 @@ struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, cons
 			return NULL;
 		}
 	}
-	obj = next(context, in, inlen, out, outlen);
+	obj = NEXT(mlx5dv_devx_obj_create)(context, in, inlen, out, outlen);
 	mid.live += obj != NULL;
 	return obj;
 }
 
 int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
 {
-	NEXT(mlx5dv_devx_obj_destroy);
 	int err;
 
 	if (mid.fail_destroy) {
 		mid.fail_destroy--;
 		return EBUSY;
 	}
-	err = next(obj);
+	err = NEXT(mlx5dv_devx_obj_destroy)(obj);
 	mid.live -= !err;
 	return err;
 }
-
-#ifdef __cplusplus
-}
-#endif
 
 /* ---- Two functions ---- */
 

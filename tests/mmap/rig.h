@@ -8,7 +8,7 @@
 
 #include "common.h"
 #include "given.h"
-#include <dlfcn.h>
+#include "next.h"
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <inlay/mmap/pci.h>
@@ -71,17 +71,10 @@ static uint32_t registered; /* host memory: regions, less those that map.c dereg
  */
 static bool rkeys_apart;
 
-#ifdef __cplusplus
-extern "C"
-#endif
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
-	static struct ibv_mr *(*real)(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access);
-	struct ibv_mr *mr;
+	struct ibv_mr *mr = NEXT(ibv_reg_mr_iova2)(pd, addr, length, iova, access);
 
-	if (!real)
-		*(void **)&real = dlsym(RTLD_NEXT, "ibv_reg_mr_iova2");
-	mr = real(pd, addr, length, iova, access);
 	reg_access = access;
 	registered += mr != NULL;
 	if (mr && rkeys_apart)

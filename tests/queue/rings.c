@@ -911,7 +911,7 @@ TEST(checks)
 		if (!u.text)
 			break;
 		u.breaks = true;
-		assert_aborts(rule_break, &u, u.text);
+		assert_aborts(u.text, rule_break(&u));
 	}
 	assert_true(u.which > 80);
 	raw_free(u.r);
@@ -939,7 +939,7 @@ TEST(operations)
 			if (ops[op].types & 1 << t)
 				must(post_op(&o.r->sq, op, 0));
 			else
-				assert_aborts(post_unknown, &o, "the QP's type has the operation\n");
+				assert_aborts("the QP's type has the operation\n", post_unknown(&o));
 			/* A queue of which it is not known takes all */
 			o.r->sq.type = 0;
 			must(post_op(&o.r->sq, op, 0));

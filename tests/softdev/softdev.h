@@ -134,6 +134,9 @@ SOFTDEV_WEAK unsigned long softdev_blocks(void);
  */
 SOFTDEV_WEAK int softdev_fault(const char *spec);
 
+/* Returns the number of messages that this process has sent over a device, as the faults count them. */
+SOFTDEV_WEAK unsigned long softdev_sent(unsigned device);
+
 /* Is the software device there? */
 static inline int softdev_present(void)
 {

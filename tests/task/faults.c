@@ -239,15 +239,7 @@ static uint32_t go(void)
 	return inlay_task_host_progress(&line->host, 16);
 }
 
-#define until(condition)                                                                            \
-	do {                                                                                        \
-		double end_ = now() + DEADLINE;                                                     \
-		while (!(condition)) {                                                              \
-			go();                                                                       \
-			if (now() > end_)                                                           \
-				fail_msg("%s: not within %d s", #condition, (int)DEADLINE);         \
-		}                                                                                   \
-	} while (0)
+#define until(condition) await_by(go(), condition)
 
 static struct inlay_task *task(uint64_t plugin, uint32_t number)
 {
@@ -356,23 +348,12 @@ static void be_host(void)
 
 TEST(host_killed)
 {
-	double end = now() + DEADLINE;
-
 	start("host", NULL);
 	num_kept = 0;
 	worker_make();
-	while (num_kept < 6 || inlay_sq_pending(&conn->link.sq)) {
-		step();
-		inlay_task_worker_progress(&desk->worker, 16);
-		assert_true(now() < end);
-	}
+	await_by((step(), inlay_task_worker_progress(&desk->worker, 16)), num_kept >= 6 && !inlay_sq_pending(&conn->link.sq));
 	must(kill(other, SIGKILL));
-	while (!conn->broken) {
-		step();
-		probe(&conn->link);
-		inlay_task_worker_progress(&desk->worker, 16);
-		assert_true(now() < end);
-	}
+	await_by((step(), probe(&conn->link), inlay_task_worker_progress(&desk->worker, 16)), conn->broken);
 	assert_int_equal(conn->kept, 6);
 	assert_int_equal(inlay_task_conn_destroy(conn), -EBUSY);
 	worker_free();

@@ -6,29 +6,21 @@
 #define TESTS_TASK_HOLDS_H
 
 #include "common.h"
-#include <dlfcn.h>
+#include "next.h"
 
-#ifdef __cplusplus
-#define HOLDS_C extern "C"
-#else
-#define HOLDS_C
-#endif
-
-#define HOLDS(call, type, hold, gone)                                       \
-	static uint32_t hold, gone;                                         \
-	HOLDS_C int call(struct type *object)                               \
-	{                                                                   \
-		void *at = made(dlvsym(RTLD_NEXT, #call, "IBVERBS_1.1"));   \
-		int (*fn)(struct type *), err;                              \
-                                                                            \
-		if (hold) {                                                 \
-			hold--;                                             \
-			return EBUSY;                                       \
-		}                                                           \
-		memcpy(&fn, &at, sizeof(fn));                               \
-		err = fn(object);                                           \
-		gone += !err;                                               \
-		return err;                                                 \
+#define HOLDS(call, type, hold, gone)                       \
+	static uint32_t hold, gone;                         \
+	int call(struct type *object)                       \
+	{                                                   \
+		int err;                                    \
+                                                            \
+		if (hold) {                                 \
+			hold--;                             \
+			return EBUSY;                       \
+		}                                           \
+		err = NEXT(call)(object);                   \
+		gone += !err;                               \
+		return err;                                 \
 	}
 
 HOLDS(ibv_destroy_qp, ibv_qp, hold_qp, gone_qp)

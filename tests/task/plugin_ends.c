@@ -50,17 +50,16 @@ static void worker(void)
 	inlay_task_worker_progress(&desk->worker, 64);
 }
 
+static void turn(struct side *s)
+{
+	worker();
+	step();
+	inlay_task_host_progress(&s->line.host, 64);
+}
+
 static int until_done(struct side *s, const struct inlay_task *t)
 {
-	double end = now() + DEADLINE;
-
-	while (inlay_task_status(t) == -EINPROGRESS) {
-		worker();
-		step();
-		inlay_task_host_progress(&s->line.host, 64);
-		if (now() > end)
-			fail_msg("a command was not answered");
-	}
+	await_by(turn(s), inlay_task_status(t) != -EINPROGRESS);
 	return inlay_task_status(t);
 }
 
@@ -120,11 +119,7 @@ static struct side *side_make(uint64_t id, uint32_t message)
 static void host_free(struct side *s)
 {
 	must(inlay_task_link_break(&s->line.host.link));
-	for (double end = now() + DEADLINE; inlay_task_host_destroy(&s->line.host); inlay_task_host_progress(&s->line.host, 64)) {
-		step();
-		if (now() > end)
-			fail_msg("a host has not ended");
-	}
+	await_by((step(), inlay_task_host_progress(&s->line.host, 64)), !inlay_task_host_destroy(&s->line.host));
 	free(s->line.host_memory);
 	free(s);
 }
@@ -196,9 +191,7 @@ TEST_WITH(mid_operation, start, stop)
 			worker();
 		hold_qp = hold;
 		hold_mr = rnd_below(3);
-		for (double end = now() + DEADLINE; inlay_task_conn_destroy(&s->line.conn); worker())
-			if (now() > end)
-				fail_msg("a connection has not ended");
+		await_by(worker(), !inlay_task_conn_destroy(&s->line.conn));
 		/* Its memory is nobody's any more: all of it is written */
 		memset(s->line.conn_memory, 0xa5, inlay_task_conn_size(&desk->params));
 		free(s->line.conn_memory);

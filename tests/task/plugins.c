@@ -45,17 +45,11 @@ static void both(struct bench *b)
 
 static void bench_free(struct bench *b)
 {
-	double end = now() + DEADLINE;
-
 	for (uint32_t i = 0; i < 2; i++)
 		must(inlay_task_link_break(&b->side[i].line.host.link));
 	for (uint32_t i = 0; i < 2; i++)
 		for (uint32_t k = 0; k < b->side[i].line.host.num; k++)
-			while (b->side[i].line.host.tasks[k].state > INLAY_TASK_IDLE) {
-				both(b);
-				if (now() > end)
-					fail_msg("a command has not ended");
-			}
+			await_by(both(b), b->side[i].line.host.tasks[k].state <= INLAY_TASK_IDLE);
 	for (uint32_t i = 0; i < 2; i++) {
 		struct side *s = &b->side[i];
 
@@ -70,13 +64,7 @@ static void bench_free(struct bench *b)
 
 static int until_done(struct bench *b, const struct inlay_task *t)
 {
-	double end = now() + DEADLINE;
-
-	while (inlay_task_status(t) == -EINPROGRESS) {
-		both(b);
-		if (now() > end)
-			fail_msg("a command was not answered");
-	}
+	await_by(both(b), inlay_task_status(t) != -EINPROGRESS);
 	return inlay_task_status(t);
 }
 
@@ -296,9 +284,7 @@ TEST(sends)
 		inlay_rq_ring(&b->far.link.rq);
 		fill(data, sizeof(data), i);
 		must(call(b, 0, RDMA_ID, ask(RDMA_SEND, ep, 0, 0, i * 25, data)));
-		for (double end = now() + DEADLINE; !(cqe = inlay_cq_peek(&b->far.cq)) && now() < end;)
-			step();
-		assert_non_null(cqe);
+		cqe = cqe_wait(&b->far.cq);
 		assert_false(inlay_cqe_is_error(cqe));
 		assert_int_equal(inlay_cqe_byte_count(cqe), i * 25);
 		assert_memory_equal(b->far.mem, data, i * 25);
@@ -395,8 +381,7 @@ TEST(tags)
 	tag_send(b, ep[0], 11, 100, 6);
 	must(call(b, 1, RDMA_ID, ask(RDMA_CLOSE, ep[1], 0, 0, 0, NULL)));
 	tag_recv(t[3], 11, INLAY_MATCH_EXACT, 100);
-	for (double end = now() + DEADLINE; !b->side[1].line.conn.kept && now() < end;)
-		both(b);
+	await_by(both(b), b->side[1].line.conn.kept);
 	assert_int_equal(b->side[1].line.conn.kept, 1);
 	assert_int_equal(inlay_task_status(t[3]), -EINPROGRESS);
 	bench_free(b);

@@ -149,15 +149,7 @@ UNUSED static void turns(uint32_t n)
 		turn();
 }
 
-#define until(condition)                                                                            \
-	do {                                                                                        \
-		double end_ = now() + DEADLINE;                                                     \
-		while (!(condition)) {                                                              \
-			turn();                                                                     \
-			if (now() > end_)                                                           \
-				fail_msg("%s: not within %d s", #condition, (int)DEADLINE);         \
-		}                                                                                   \
-	} while (0)
+#define until(condition) await_by(turn(), condition)
 
 /* ---- tasks ---- */
 

@@ -48,6 +48,7 @@ static SD_OWN struct plan plan;
 static SD_OWN uint64_t messages, setups;
 static SD_OWN bool any, by_call, silent;
 static SD_OWN uint32_t down; /* devices, by bit */
+static SD_OWN unsigned long sent[8]; /* messages, by device */
 
 /* A number of at most 18 digits, or of hexadecimal ones where they are allowed; false: none here */
 static bool number(const char **s, bool hex, uint64_t *v)
@@ -251,6 +252,7 @@ struct fault_act fault_message(unsigned dev, uint64_t len)
 	struct fault_act act = { .drop = false };
 	unsigned i;
 
+	__atomic_fetch_add(&sent[dev], 1, __ATOMIC_RELAXED);
 	if (!__atomic_load_n(&any, __ATOMIC_ACQUIRE))
 		return act;
 	pthread_mutex_lock(&lock);
@@ -335,4 +337,10 @@ int softdev_fault(const char *spec)
 		by_call = true;
 	pthread_mutex_unlock(&lock);
 	return ret;
+}
+
+__attribute__((visibility("default")))
+unsigned long softdev_sent(unsigned device)
+{
+	return device < 8 ? __atomic_load_n(&sent[device], __ATOMIC_RELAXED) : 0;
 }

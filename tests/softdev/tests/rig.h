@@ -14,13 +14,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
@@ -111,14 +108,6 @@ UNUSED static const struct how usual = {
 
 /* ---- tools ---- */
 
-UNUSED static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
 UNUSED static uint32_t rnd(void)
 {
 	static uint64_t x = 88172645463325252ull;
@@ -191,20 +180,6 @@ UNUSED static void *expect_event(struct ibv_context *c, enum ibv_event_type type
 	about = ev.element.qp;
 	ibv_ack_async_event(&ev);
 	return about;
-}
-
-UNUSED static void fill(uint8_t *p, size_t n, unsigned seed)
-{
-	for (size_t i = 0; i < n; i++)
-		p[i] = (seed = seed * 1103515245 + 12345) >> 16;
-}
-
-UNUSED static bool all_bytes(const uint8_t *p, size_t n, uint8_t b)
-{
-	for (size_t i = 0; i < n; i++)
-		if (p[i] != b)
-			return false;
-	return true;
 }
 
 UNUSED static bool is_roce(void)

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rail.c: two devices (FI_INLAY_RAILS=2). An endpoint has a second one on the other device, which the application
+ * does not see, and so a peer has a second struct peer there, its `other`, with a connection of its own.
+ *
+ *   messages       are numbered, and go over the first connection that is open
+ *   reads, writes  go over both, a piece here, a piece there
+ *   atomics        are messages, since two devices are not atomic to each other
+ *
+ * A hello names the sender's endpoint on the other device. If a connection dies while the other is open, nobody is
+ * told. What failed is done again when nothing is under way here any more: messages in order and with their numbers,
+ * by which the receiver drops those that it has had, and sets aside those that come too early; reads and writes from
+ * their beginning.
+ */
+#include "message.h"
+
+/* ---- Messages out ---- */
+
+struct peer *rail_of(struct peer *p)
+{
+	if (p->state < PEER_FAILING)
+		return peer_open_to(p) ? p : NULL;
+	return p->state == PEER_FAILED && p->other && p->other->state == PEER_READY ? p->other : NULL;
+}
+
+struct peer *rail_next(const struct op *op)
+{
+	struct peer *p = rail_of(op->peer), *other = op->peer->other;
+
+	return p && other && other->state == PEER_READY && op->asked / settings.piece % 2 ? other : p;
+}
+
+static int post(struct peer *rail, struct op *op)
+{
+	const struct ibv_sge sge = {(uintptr_t)op->bounce->data, op->bounce->len, rail_lkey(rail, op->bounce->region)};
+
+	return op_post(rail, op, MLX5_OPCODE_SEND, op->segment, 0, &sge, 0);
+}
+
+static void add(struct buf *b, const void *data, size_t len)
+{
+	memcpy(b->data + b->len, data, len);
+	b->len += (uint32_t)len;
+}
+
+int bounced_send(struct peer *p, const void *head, size_t len, const struct iovec *iov, size_t iovs, void *context,
+		 uint32_t done)
+{
+	const struct wire wire = {0, WIRE_RAIL, 0, p->sent};
+	struct peer *rail = settings.rails < 2 ? p : p->resend == p->sent ? rail_of(p) : NULL;
+	struct op *op = rail ? op_with_buf(p->ep, OP_BOUNCED, p, context, done) : NULL;
+	size_t i;
+
+	if (!op)
+		return -FI_EAGAIN;
+	op->attempt = p->attempt;
+	op->bounce->len = 0;
+	add(op->bounce, &wire, settings.rails > 1 ? sizeof(wire) : 0);
+	add(op->bounce, head, len);
+	for (i = 0; i < iovs; i++)
+		add(op->bounce, iov[i].iov_base, iov[i].iov_len);
+	if (post(rail, op)) {
+		op_drop(p->ep, op);
+		return -FI_EAGAIN;
+	}
+	p->resend = ++p->sent;
+	return 0;
+}
+
+/* Of OP_BOUNCED, over two devices */
+static uint64_t number_of(const struct op *op)
+{
+	return ((const struct wire *)(const void *)op->bounce->data)->tag;
+}
+
+void rail_again(struct op *op)
+{
+	if (number_of(op) < op->peer->resend)
+		op->peer->resend = number_of(op);
+	wait_for_room(op->peer->ep, op);
+}
+
+void rail_retry(struct op *op)
+{
+	struct peer *p = op->peer, *rail = number_of(op) == p->resend ? rail_of(p) : NULL;
+
+	if (op->attempt != p->attempt || peer_lost(p))
+		op_end(p->ep, op, p->err ? p->err : FI_ECONNRESET);
+	else if (!rail || post(rail, op))
+		wait_for_room(p->ep, op);
+	else
+		p->resend++;
+}
+
+/* ---- Peers and messages in ---- */
+
+void rail_link(struct peer *p, const struct name *name)
+{
+	struct endpoint *first = p->ep->first, *ep = p->ep == first ? first->second : first;
+	struct inlay_connect_record place;
+	struct peer *other = p->other;
+
+	if (!other && !inlay_connect_unpack(&place, name->record, sizeof(name->record), NULL) && place.type == IBV_QPT_UD)
+		other = peer_of_name(ep, name, av_find(ep->av, name));
+	if (!other || (other->other && other->other != p))
+		return;
+	p->other = other;
+	other->other = p;
+	if (ep != first && other->state == PEER_FAILED && other->err != FI_EAGAIN)
+		other->state = PEER_IDLE; /* it failed with p's connection before this one */
+}
+
+int rail_arrived(struct peer *from, const struct message *m)
+{
+	struct peer *p = rail_first(from);
+	const uint32_t len = (uint32_t)m->len;
+	struct buf *b = NULL;
+	int r;
+
+	if (settings.rails < 2 || !p || m->tag < p->received)
+		return 0;
+	if (m->tag > p->received || (len > SMALL_MESSAGE && !(b = buf_take(&p->ep->bounce))))
+		return -FI_EAGAIN;
+	r = arrive_any(p->ep, p, b ? memcpy(b->data, m->payload, len) : m->payload, len, b);
+	if (b && r != 1)
+		buf_give(&p->ep->bounce, b);
+	p->received += r >= 0;
+	return r < 0 ? r : 0;
+}
