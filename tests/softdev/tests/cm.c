@@ -251,6 +251,7 @@ static void refused_commands(int fd, uint32_t id, uint32_t gone)
 		ROW(EINVAL, all, RESOLVE_IP, resolve_ip, .id = id, .timeout_ms = 100), ROW(EINVAL, all, DISCONNECT, disconnect, .id = id),
 		ROW(EINVAL, all, JOIN_MCAST, join_mcast, RESPONSE, .id = id, .addr_size = 1),
 		ROW(ENOENT, all, DISCONNECT, disconnect, .id = gone), ROW(ENOENT, all, DESTROY_ID, destroy_id, RESPONSE, .id = gone),
+		ROW(ENOENT, all, LEAVE_MCAST, destroy_id, RESPONSE, .id = 60000),
 		/* Files to move to: another's, none, of other ids */
 		ROW(EINVAL, all, MIGRATE_ID, migrate_id, RESPONSE, .id = id, .fd = 1),
 		ROW(ENOENT, all, MIGRATE_ID, migrate_id, RESPONSE, .id = id, .fd = 60000),

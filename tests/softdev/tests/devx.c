@@ -226,6 +226,9 @@ TEST(statuses)
 	IN(0x30, 16, 1);
 	must(general(ctx, &c));
 	assert_memory_equal(c.out + 16, c.in + 16, 64);
+	c = command(0x750, 16, 16);
+	must(general(ctx, &c));
+	EXPECT(&c, { 0x78, 8, 0x11 });
 	c = command(0x930, 0x40, 16);
 	refused(ctx, &c, BAD_OP);
 	c = command(0x800, 16, 16);

@@ -240,7 +240,7 @@ TEST(between_processes)
 
 /* ---- by hand; devx/sync.c has the other conditions ---- */
 
-static uint64_t wqe[38];
+static uint64_t wqe[126]; /* the longest that there is */
 
 /* ds: units of 16 bytes, the control segment's among them */
 static void raw_wqe(uint64_t id, unsigned opcode, unsigned opmod, unsigned ds)
@@ -257,16 +257,19 @@ TEST(waits)
 
 	open_own(MLX5DV_QP_EX_WITH_RAW_WQE);
 	flag = (volatile uint32_t *)(void *)(s->buf + 128);
+	flag[0] = 100;
 	flag[1] = 9;
 	wqe[2] = htobe64(1ull << 32 | s->mr->lkey);
 	wqe[3] = htobe64((uintptr_t)flag);
-	wqe[4] = 100;
+	wqe[4] = 0x07000064;
 	wqe[5] = 0xffffffff;
 	raw_wqe(1, OPCODE_WAIT, 1, 3);
 	must(ibv_wr_complete(ex));
 	expect_nothing(s->scq);
-	__atomic_store_n(flag, 100, __ATOMIC_RELEASE);
+	__atomic_store_n(flag, 0x07000064, __ATOMIC_RELEASE);
 	expect(s->scq, 1, IBV_WC_SUCCESS);
+	raw_wqe(2, MLX5_OPCODE_NOP, 0, 63);
+	done(2, IBV_WC_SUCCESS);
 	mlx5dv_set_data_seg((struct mlx5_wqe_data_seg *)(void *)(wqe + 2), SIZE, s->mr->lkey, (uintptr_t)s->buf);
 	raw_wqe(4, OPCODE_DUMP, 0, 2);
 	done(4, IBV_WC_SUCCESS);
