@@ -37,7 +37,7 @@ static int post(struct peer *rail, struct op *op)
 	return op_post(rail, op, MLX5_OPCODE_SEND, op->segment, 0, &sge);
 }
 
-static void add(struct buf *b, const void *data, size_t len)
+INLAY_ALWAYS void add(struct buf *b, const void *data, size_t len)
 {
 	memcpy(b->data + b->len, data, len);
 	b->len += (uint32_t)len;
@@ -55,7 +55,8 @@ int bounced_send(struct peer *p, const void *head, size_t len, const struct iove
 		return -FI_EAGAIN;
 	op->attempt = p->attempt;
 	op->bounce->len = 0;
-	add(op->bounce, &wire, settings.rails > 1 ? sizeof(wire) : 0);
+	if (settings.rails > 1)
+		add(op->bounce, &wire, sizeof(wire));
 	add(op->bounce, head, len);
 	for (i = 0; i < iovs; i++)
 		add(op->bounce, iov[i].iov_base, iov[i].iov_len);
