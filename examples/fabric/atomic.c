@@ -284,7 +284,6 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 	const bool native = p->able & need && !(a->remote & (size - 1));
 	struct request *r;
 	struct op *op;
-	size_t i;
 	int err;
 
 	if (native && !(ep->domain->able & need))
@@ -294,7 +293,7 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 		return -FI_EAGAIN;
 	op->len = 0;
 	op->iovs = (uint8_t)a->results;
-	for (i = 0; i < a->results; i++) {
+	for (size_t i = 0; i < a->results; i++) {
 		op->iov[i] = (struct iovec){a->result[i].addr, a->result[i].count * size};
 		op->len += op->iov[i].iov_len;
 	}

@@ -31,7 +31,6 @@ static int insert_one(struct av *av, const struct name *name, fi_addr_t *addr)
 	const char *why = "no UD queue pair";
 	struct inlay_connect_record record;
 	struct entry *entries;
-	uint32_t i;
 
 	if (inlay_connect_unpack(&record, name->record, sizeof(name->record), &why) || record.type != IBV_QPT_UD ||
 	    !name->incarnation) {
@@ -49,7 +48,7 @@ static int insert_one(struct av *av, const struct name *name, fi_addr_t *addr)
 	av->entries[*addr].name = *name;
 	av->entries[*addr].next = av->buckets[bucket(name)];
 	av->buckets[bucket(name)] = (uint32_t)av->count;
-	for (i = 0; i < av->endpoints.count; i++)
+	for (uint32_t i = 0; i < av->endpoints.count; i++)
 		peer_named(av->endpoints.list[i], *addr, &record);
 	return 0;
 }
@@ -79,12 +78,11 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
 static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count, uint64_t flags)
 {
 	struct av *av = container_of(fid, struct av, fid);
-	size_t i;
 	uint32_t k;
 	int err = 0;
 
 	enter(av->domain);
-	for (i = 0; i < count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		if (!taken(av, addr[i])) {
 			err = -FI_EINVAL;
 			continue;

@@ -260,11 +260,10 @@ void connect_step(struct endpoint *ep)
 {
 	const uint64_t now = ep->now = milliseconds();
 	struct peer *p = ep->looking ? ep->looking : ep->peers;
-	uint32_t n;
 
 	if (ep->unsettled)
 		peer_events(ep);
-	for (n = 0; p && n < AT_A_TIME; n++, p = p->next) {
+	for (uint32_t n = 0; p && n < AT_A_TIME; n++, p = p->next) {
 		if (p->state == PEER_CONNECTING && now - p->since >= (uint64_t)settings.connect_ms) {
 			peer_fail(p, FI_ETIMEDOUT, 0);
 		} else if (p->state == PEER_CONNECTING && now >= p->hello_at) {

@@ -86,7 +86,6 @@ ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
 	const size_t size = sizeof(struct fi_cq_tagged_entry);
 	bool more = false;
-	uint32_t i;
 
 	cq->first = cq->last = cq->own;
 	cq->given = 0;
@@ -94,7 +93,7 @@ ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 		cq->direct = cq->last = (uint8_t *)buf;
 		cq->end = cq->last + count * size;
 	}
-	for (i = 0; i < cq->endpoints.count; i++) {
+	for (uint32_t i = 0; i < cq->endpoints.count; i++) {
 		progress(cq->endpoints.list[i]);
 		more |= inlay_cq_peek(&cq->endpoints.list[i]->cq) != NULL;
 	}
@@ -155,10 +154,9 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *e, uint64_
 	struct cq *cq = container_of(fid, struct cq, fid);
 	void *data = e->err_data_size ? e->err_data : NULL; /* of the application's; we have none to put there */
 	struct cq_error *error;
-	uint32_t i;
 
 	enter(cq->domain);
-	for (i = 0; !cq->error && i < cq->endpoints.count; i++)
+	for (uint32_t i = 0; !cq->error && i < cq->endpoints.count; i++)
 		progress(cq->endpoints.list[i]);
 	error = cq->error;
 	if (error) {
@@ -334,10 +332,9 @@ static uint64_t value(struct fid_cntr *fid, int bad)
 {
 	struct counter *c = container_of(fid, struct counter, fid);
 	uint64_t found;
-	uint32_t i;
 
 	enter(c->domain);
-	for (i = 0; i < c->endpoints.count; i++)
+	for (uint32_t i = 0; i < c->endpoints.count; i++)
 		progress(c->endpoints.list[i]);
 	found = c->values[bad];
 	leave(c->domain, 0);

@@ -145,8 +145,13 @@ static int eq_close(struct fid *fid)
 	return 0;
 }
 
+static const char *eq_strerror(struct fid_eq *fid, int err, const void *data, char *buf, size_t len)
+{
+	return fi_strerror(err);
+}
+
 static struct fi_ops eq_fid_ops = FID_OPS(eq_close, no_bind, no_control);
-static struct fi_ops_eq eq_ops = {sizeof(struct fi_ops_eq), eq_read, eq_readerr, no_eq_write, eq_sread, NULL};
+static struct fi_ops_eq eq_ops = {sizeof(struct fi_ops_eq), eq_read, eq_readerr, no_eq_write, eq_sread, eq_strerror};
 
 static int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
 {

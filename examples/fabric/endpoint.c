@@ -123,9 +123,7 @@ int endpoints_add(struct endpoints *all, struct endpoint *ep)
 
 void endpoints_remove(struct endpoints *all, const struct endpoint *ep)
 {
-	uint32_t i;
-
-	for (i = 0; i < all->count; i++)
+	for (uint32_t i = 0; i < all->count; i++)
 		if (all->list[i] == ep) {
 			all->list[i] = all->list[--all->count];
 			return;

@@ -302,6 +302,8 @@ struct op {
 struct buf {
 	struct buf *next;
 	struct peer *peer;        /* kept message: its sender */
+	void *context;            /* SLOT_BUF: for its completion */
+	uint32_t flags;
 	uint32_t len;             /* bytes of data */
 	uint32_t lkey;
 	uint32_t size;            /* room in data */
@@ -324,6 +326,7 @@ struct pool {
 enum slot_kind {
 	SLOT_NONE,
 	SLOT_CONTEXT,             /* what: an application's context */
+	SLOT_BUF,                 /* what: the buffer of a message */
 	SLOT_OP                   /* what: the operation that this is a step of */
 };
 

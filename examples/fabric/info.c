@@ -66,11 +66,10 @@ static struct fid_nic *nic_of(struct ibv_context *context, const uint8_t *gid)
 	static const uint16_t rates[] = {25, 50, 100, 100, 140, 250, 500, 1000}; /* of a lane, in 100 Mb/s */
 	static const uint8_t lanes[] = {1, 4, 8, 12, 2};
 	struct nic *n = (struct nic *)calloc(1, sizeof(*n));
-	struct ibv_port_attr port;
+	struct ibv_port_attr port = {0};
 	struct fi_pci_attr *pci;
 	char path[512], *real;
 
-	memset(&port, 0, sizeof(port));
 	if (!n || ibv_query_device(context, &n->attr) || ibv_query_port(context, (uint8_t)settings.port, &port)) {
 		free(n);
 		return NULL;
@@ -116,11 +115,10 @@ static bool addr_copy(void **to, size_t *len, const void *from)
 static struct fi_info *offer(struct ibv_context *context, const struct inlay_connect_record *port)
 {
 	struct fi_info *info = fi_allocinfo();
-	struct name name;
+	struct name name = {0};
 
 	if (!info)
 		return NULL;
-	memset(&name, 0, sizeof(name));
 	inlay_connect_pack(port, name.record);
 	info->nic = nic_of(context, port->gid);
 	info->caps = ALL_CAPS;
@@ -273,11 +271,10 @@ static bool answer(const struct fi_info *hints, struct fi_info *info, uint32_t v
 static struct fi_info *info_of(struct ibv_device *device, uint32_t version, const struct fi_info *hints)
 {
 	struct ibv_context *context = ibv_open_device(device);
-	struct inlay_connect_record port;
+	struct inlay_connect_record port = {0};
 	struct fi_info *info = NULL;
 	const char *why = "it cannot be opened";
 
-	memset(&port, 0, sizeof(port));
 	if (context && !inlay_connect_port(&port, context, (uint8_t)settings.port, settings.gid_index, &why)) {
 		info = offer(context, &port);
 		if (info && hints->caps && !(hints->caps & FI_DIRECTED_RECV))

@@ -366,7 +366,6 @@ APART int pool_grow(struct pool *p)
 APART int ops_grow(struct endpoint *ep)
 {
 	struct op **chunks = (struct op **)realloc(ep->chunks, (ep->chunk_count + 1) * sizeof(*chunks)), *op;
-	uint32_t i;
 
 	if (!chunks)
 		return -FI_ENOMEM;
@@ -375,7 +374,7 @@ APART int ops_grow(struct endpoint *ep)
 	if (!op)
 		return -FI_ENOMEM;
 	chunks[ep->chunk_count++] = op;
-	for (i = CHUNK_OPS; i--;) {
+	for (uint32_t i = CHUNK_OPS; i--;) {
 		op[i].index = (ep->chunk_count - 1) * CHUNK_OPS + i;
 		op[i].next = ep->free_ops;
 		ep->free_ops = &op[i];
@@ -397,7 +396,7 @@ void op_let_go(struct endpoint *ep, struct op *op)
 		if (INLAY_LIKELY(region_more(r)->use < USE_BEYOND)) {
 			inlay_cache_put(&ep->domain->cache, r);
 		} else if (region_more(r)->use == USE_BEYOND) {
-			inlay_cache_dereg_mr(NULL, r);
+			memory_dereg(NULL, r);
 			free(r);
 		}
 	}
@@ -406,10 +405,9 @@ void op_let_go(struct endpoint *ep, struct op *op)
 void ops_fini(struct endpoint *ep)
 {
 	struct op *op;
-	uint32_t n;
 
 	/* Unfinished operations have held their registrations until now. */
-	for (n = 0; (op = op_at(ep, n)); n++)
+	for (uint32_t n = 0; (op = op_at(ep, n)); n++)
 		op_let_go(ep, op);
 	while (ep->chunk_count)
 		free(ep->chunks[--ep->chunk_count]);
@@ -423,12 +421,11 @@ void memory_mark(const struct endpoint *ep)
 	struct chunk *c;
 	struct peer *p;
 	struct op *op;
-	uint32_t n;
 
-	for (n = 0; (op = op_at(ep, n)); n++)
+	for (uint32_t n = 0; (op = op_at(ep, n)); n++)
 		if (op->kind != OP_FREE && op->peer)
 			op->peer->named = true;
-	for (n = 0; n < 2; n++)
+	for (uint32_t n = 0; n < 2; n++)
 		for (c = pools[n]->chunks; c; c = c->next)
 			for (at = c->data; at + sizeof(struct buf) + pools[n]->size <= (uint8_t *)c + CHUNK_BYTES;
 			     at += sizeof(struct buf) + pools[n]->size)

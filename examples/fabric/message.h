@@ -50,13 +50,12 @@ static inline int message_parse(const void *at, uint32_t bytes, uint32_t attempt
 static inline void message_scatter(const struct op *op, const uint8_t *from, size_t len)
 {
 	size_t n;
-	uint32_t i;
 
 	if (op->iovs == 1) {
 		memcpy(op->buf, from, len);
 		return;
 	}
-	for (i = 0; i < op->iovs && len; i++, from += n, len -= n) {
+	for (uint32_t i = 0; i < op->iovs && len; i++, from += n, len -= n) {
 		n = op->iov[i].iov_len < len ? op->iov[i].iov_len : len;
 		memcpy(op->iov[i].iov_base, from, n);
 	}

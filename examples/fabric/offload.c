@@ -38,12 +38,11 @@ static uint32_t command_ring(const struct offload *o)
 
 uint32_t offload_cqes(struct endpoint *ep)
 {
-	struct ibv_device_attr_ex attr;
+	struct ibv_device_attr_ex attr = {0};
 	struct offload *o;
 
 	if (!settings.tag_offload || settings.dc)
 		return 0;
-	memset(&attr, 0, sizeof(attr));
 	if (ibv_query_device_ex(ep->domain->context, NULL, &attr) || !(attr.tm_caps.flags & IBV_TM_CAP_RC)) {
 		WARN(FI_LOG_EP_CTRL, "FI_INLAY_TAG_OFFLOAD: the device matches no tags\n");
 		return 0;
@@ -138,11 +137,10 @@ int offload_send(struct endpoint *ep, struct peer *p, const struct send *s, size
 	struct slot *slot = peer_slot(p), next = {bounced ? op : s->context, bounced ? SLOT_OP : SLOT_CONTEXT, done};
 	uint8_t small[INLINE_BYTES], *to = op ? op->bounce->data : small;
 	struct ibv_sge sge;
-	size_t i;
 
 	if (bounced && !op)
 		return -FI_EAGAIN;
-	for (i = 0; i < s->iovs; i++)
+	for (size_t i = 0; i < s->iovs; i++)
 		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
 	*slot = next;
 	sge.addr = (uintptr_t)(bounced ? op->bounce->data : small);
@@ -259,12 +257,10 @@ static int unmatched(struct endpoint *ep, struct peer *p, const void *at, uint32
 		     struct buf *place)
 {
 	struct buf *content = NULL;
-	struct inlay_match_found found;
-	struct message m;
+	struct inlay_match_found found = {0};
+	struct message m = {0};
 	int r;
 
-	memset(&found, 0, sizeof(found));
-	memset(&m, 0, sizeof(m));
 	if (offload_parse(at, bytes, &m)) {
 		WARN(FI_LOG_EP_DATA, "a tagged message of %u bytes is not one of this provider's\n", bytes);
 		return 0;

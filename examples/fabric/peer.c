@@ -195,10 +195,9 @@ static void settle(struct peer *p)
 static bool busy(struct peer *p)
 {
 	struct op *op;
-	uint32_t n;
 
 	settle(p);
-	for (n = 0; (op = op_at(p->ep, n)); n++)
+	for (uint32_t n = 0; (op = op_at(p->ep, n)); n++)
 		if (op->kind >= OP_SEND && op->peer == p)
 			return true;
 	return inlay_sq_pending(&p->sq) != 0;
@@ -233,9 +232,8 @@ APART int peer_borrow(struct peer *p)
 	struct endpoint *ep = p->ep;
 	const uint32_t n = settings.dc ? INITIATORS : (uint32_t)settings.peers;
 	struct peer **at, *from;
-	uint32_t i;
 
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		at = &ep->holders[ep->turn++ % n];
 		from = *at;
 		if (from && (inlay_sq_pending(&from->sq) || from->state == PEER_FAILING))
@@ -508,10 +506,15 @@ static CALLED void op_step_done(struct op *op, int err)
 void slot_done(struct peer *p, struct slot *slot, int err)
 {
 	uint32_t kind = slot->kind;
+	struct buf *b;
 
 	slot->kind = SLOT_NONE;
 	if (INLAY_LIKELY(kind == SLOT_CONTEXT)) {
 		tx_done(p->ep, slot->what, slot->flags, err, p->syndrome);
+	} else if (kind == SLOT_BUF) {
+		b = (struct buf *)slot->what;
+		tx_done(p->ep, b->context, b->flags, err, p->syndrome);
+		buf_give(&p->ep->bounce, b);
 	} else if (kind == SLOT_OP) {
 		op_step_done((struct op *)slot->what, err);
 	}

@@ -156,12 +156,11 @@ static APART void set_aside(struct endpoint *ep, struct peer *p, const void *dat
 /* Those of a connection that is over are dropped. */
 APART void progress_late(struct endpoint *ep)
 {
-	struct mlx5_cqe64 cqe;
+	struct mlx5_cqe64 cqe = {0};
 	struct buf *b;
 	int r;
 
 	recv_settle(ep->rx_cq);
-	memset(&cqe, 0, sizeof(cqe));
 	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 	while ((b = ep->late_head)) {
 		struct buf *next = b->next;
@@ -278,11 +277,9 @@ static APART void look_around(struct endpoint *ep)
 /* Takes completions, from this one on. */
 INLAY_ALWAYS void take(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 {
-	uint32_t n;
-
 	if (ep->rx_cq->front)
 		recv_settle(ep->rx_cq);
-	for (n = 0; n < BATCH && cqe; n++, cqe = inlay_cq_peek(&ep->cq)) {
+	for (uint32_t n = 0; n < BATCH && cqe; n++, cqe = inlay_cq_peek(&ep->cq)) {
 		if (is_short(ep, cqe) && (received_short(ep, cqe, FLAG_DATA) || received_short(ep, cqe, 0)))
 			continue;
 		if (inlay_cqe_is_error(cqe) || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)

@@ -37,34 +37,56 @@ static int post(struct peer *rail, struct op *op)
 	return op_post(rail, op, MLX5_OPCODE_SEND, op->segment, 0, &sge);
 }
 
-INLAY_ALWAYS void add(struct buf *b, const void *data, size_t len)
+INLAY_ALWAYS void fill(struct buf *b, uint8_t *to, const void *head, size_t len, const struct iovec *iov, size_t iovs)
 {
-	memcpy(b->data + b->len, data, len);
-	b->len += (uint32_t)len;
+	to = (uint8_t *)mempcpy(to, head, len);
+	for (size_t i = 0; i < iovs; i++)
+		to = (uint8_t *)mempcpy(to, iov[i].iov_base, iov[i].iov_len);
+	b->len = (uint32_t)(to - b->data);
 }
 
-int bounced_send(struct peer *p, const void *head, size_t len, const struct iovec *iov, size_t iovs, void *context,
-		 uint32_t done)
+static APART int numbered_send(struct peer *p, const void *head, size_t len, const struct iovec *iov, size_t iovs,
+			       void *context, uint32_t done)
 {
 	const struct wire wire = {0, WIRE_RAIL, 0, p->sent};
-	struct peer *rail = settings.rails < 2 ? p : p->resend == p->sent ? rail_of(p) : NULL;
+	struct peer *rail = p->resend == p->sent ? rail_of(p) : NULL;
 	struct op *op = rail ? op_with_buf(p->ep, OP_BOUNCED, p, context, done) : NULL;
-	size_t i;
 
 	if (!op)
 		return -FI_EAGAIN;
 	op->attempt = p->attempt;
-	op->bounce->len = 0;
-	if (settings.rails > 1)
-		add(op->bounce, &wire, sizeof(wire));
-	add(op->bounce, head, len);
-	for (i = 0; i < iovs; i++)
-		add(op->bounce, iov[i].iov_base, iov[i].iov_len);
+	fill(op->bounce, (uint8_t *)mempcpy(op->bounce->data, &wire, sizeof(wire)), head, len, iov, iovs);
 	if (post(rail, op)) {
 		op_drop(p->ep, op);
 		return -FI_EAGAIN;
 	}
 	p->resend = ++p->sent;
+	return 0;
+}
+
+/* Over one device nothing is posted again, and the buffer is all that a message needs. */
+int bounced_send(struct peer *p, const void *head, size_t len, const struct iovec *iov, size_t iovs, void *context,
+		 uint32_t done)
+{
+	struct slot *slot;
+	struct ibv_sge sge;
+	struct buf *b;
+
+	if (INLAY_UNLIKELY(settings.rails > 1))
+		return numbered_send(p, head, len, iov, iovs, context, done);
+	if (peer_begin(p) || !(b = buf_take(&p->ep->bounce)))
+		return -FI_EAGAIN;
+	fill(b, b->data, head, len, iov, iovs);
+	sge = (struct ibv_sge){(uintptr_t)b->data, b->len, b->lkey};
+	slot = peer_slot(p);
+	if (peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, 1, INLAY_SIGNALED | INLAY_RING)) {
+		buf_give(&p->ep->bounce, b);
+		return -FI_EAGAIN;
+	}
+	b->context = context;
+	b->flags = done;
+	slot->kind = SLOT_BUF;
+	slot->what = b;
 	return 0;
 }
 

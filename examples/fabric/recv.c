@@ -130,10 +130,9 @@ static void end_one(struct endpoint *ep, struct inlay_match_found *found, int er
 /* Posts any receive, or delivers a kept message to it. */
 static ssize_t post_any(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask, const struct peer *from)
 {
-	struct inlay_match_found found;
+	struct inlay_match_found found = {0};
 	int r;
 
-	memset(&found, 0, sizeof(found));
 	do
 		r = ep->offload ? offload_post(ep, op, key, mask, &found) :
 				  inlay_match_post(&ep->match, key, mask, (uintptr_t)op, &found);

@@ -55,7 +55,6 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 	struct slot *slot = peer_slot(p);
 	struct inlay_cursor at;
 	uint8_t *to;
-	size_t i;
 
 	if (INLAY_UNLIKELY(inlay_sq_begin_ds(&p->sq, ds, &at)))
 		return -FI_EAGAIN;
@@ -70,7 +69,7 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 		at = inlay_seg_inline_append(at, &h->data, 8);
 	if (h->wire.flags & FLAG_HANDLE)
 		at = inlay_seg_inline_append(at, &h->handle, 8);
-	for (i = 0; i < iovs; i++)
+	for (size_t i = 0; i < iovs; i++)
 		at = inlay_seg_inline_append(at, iov[i].iov_base, (uint32_t)iov[i].iov_len);
 	if (dc)
 		inlay_sq_commit(&p->sq, at, MLX5_OPCODE_SEND_IMM, 0, signal | INLAY_RING, p->number_be);
@@ -79,15 +78,13 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 	return 0;
 }
 
-static int post_any(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
-		    void *context, uint32_t done)
+static int post_any(struct peer *p, struct header *h, const struct iovec *iov, size_t iovs, size_t len, void *context,
+		    uint32_t done)
 {
-	struct header head = *h;
-
 	if (header_bytes(h->wire.flags) + len > INLINE_BYTES || settings.rails > 1) {
 		if (!(h->wire.flags & FLAG_DATA))
-			head.data = h->handle;
-		return bounced_send(p, &head, header_bytes(h->wire.flags), iov, iovs, context, done);
+			h->data = h->handle;
+		return bounced_send(p, h, header_bytes(h->wire.flags), iov, iovs, context, done);
 	}
 	if (peer_begin(p))
 		return -FI_EAGAIN;
@@ -119,10 +116,9 @@ void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle)
 static int make_segments(struct endpoint *ep, struct op *op, const struct send *s, struct segment *segment)
 {
 	struct inlay_cache_region *r;
-	size_t i;
 	int err;
 
-	for (i = 0; i < s->iovs; i++) {
+	for (size_t i = 0; i < s->iovs; i++) {
 		if (!s->iov[i].iov_len)
 			continue;
 		err = region_get(ep->domain, s->desc ? s->desc[i] : NULL, s->iov[i].iov_base, s->iov[i].iov_len, IBV_ACCESS_REMOTE_READ,

@@ -106,10 +106,9 @@ static void arm(struct endpoint *ep)
 static int may_sleep(struct cq *cq)
 {
 	bool busy = false;
-	uint32_t i;
 
 	enter(cq->domain);
-	for (i = 0; i < cq->endpoints.count; i++) {
+	for (uint32_t i = 0; i < cq->endpoints.count; i++) {
 		struct endpoint *ep = cq->endpoints.list[i];
 
 		if (!ep->channel)
