@@ -468,8 +468,16 @@ void eng_forget(struct rcq *q)
 	cqe_purge(q->qp->recv_cq, q);
 }
 
+/* A NIC has sent what was rung before the command that stops the QP */
+static void let_leave(struct rcq *q)
+{
+	if (!eng_is_stepped && (q->count || tm_pending(q) || sq_ring(q)))
+		eng_settle();
+}
+
 void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 {
+	const enum ibv_qp_state to = qp->state;
 	struct rcq *q = qp->eng;
 
 	if (!q)
@@ -478,7 +486,12 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		q->path_dev = qp->dev;
 	else if (mask & IBV_QP_AV)
 		q->path_dev = sd_port_at(qp->attr.ah_attr.is_global ? qp->attr.ah_attr.grh.dgid.raw : NULL, qp->attr.ah_attr.dlid);
-	switch (qp->state) {
+	if (from == IBV_QPS_RTS && (to == IBV_QPS_RESET || to == IBV_QPS_ERR)) {
+		qp->state = from;
+		let_leave(q);
+		qp->state = to;
+	}
+	switch (to) {
 	case IBV_QPS_RESET:
 		if (q->last_wqe)
 			sd_up.async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -518,11 +531,6 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		}
 		break;
 	default:
-		if (from == IBV_QPS_RTS) { /* a NIC has sent by then what was rung before the command */
-			qp->state = from;
-			eng_settle();
-			qp->state = IBV_QPS_ERR;
-		}
 		rx_drop(q);
 		sq_enter_err(q);
 		break;
@@ -541,9 +549,8 @@ void sd_engine_qp_destroyed(struct sd_qp *qp)
 {
 	struct rcq *q = qp->eng;
 
-	/* What was rung and asks for no answer has left by then */
-	if (!reliable(qp))
-		eng_settle();
+	if (q)
+		let_leave(q);
 	if (qp->type == SD_QPT_DCT || qp->type == SD_QPT_DCI)
 		dc_destroyed(qp);
 	if (!q)
