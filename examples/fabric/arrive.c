@@ -264,8 +264,7 @@ void arrive_discard(struct endpoint *ep, struct buf *kept)
 	unkeep(ep, kept);
 }
 
-static int tagged(struct endpoint *ep, struct peer *p, const struct message *m, const void *at, uint32_t bytes,
-		  struct buf *b)
+static int tagged(struct endpoint *ep, struct peer *p, const struct message *m, const void *at, uint32_t bytes, struct buf *b)
 {
 	const uint64_t key = (m->tag & ep->tag_bits) | p->source;
 	struct buf *place = keep_place(ep, bytes, b);

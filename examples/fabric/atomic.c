@@ -334,8 +334,7 @@ static int carry_out(struct endpoint *ep, const struct message *m, uint8_t *old)
 	memcpy(&target, m->payload, sizeof(target));
 	size = types[type].size;
 	len = target.count * size;
-	if (target.count > most(type, op) || m->len != sizeof(target) + operands * len ||
-	    m->tag & ((size < 8 ? size : 8) - 1))
+	if (target.count > most(type, op) || m->len != sizeof(target) + operands * len || m->tag & ((size < 8 ? size : 8) - 1))
 		return -FI_EINVAL;
 	if (!mr_find(ep->domain, target.key, m->tag, len, access))
 		return -FI_EACCES;
@@ -388,8 +387,7 @@ int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m)
 
 /* ---- Calls of the application ---- */
 
-int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
-		 uint64_t flags)
+int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr, uint64_t flags)
 {
 	attr->count = most(type, op);
 	if (!attr->count || flags & FI_TAGGED || !(flags & FI_COMPARE_ATOMIC) == compares(op) ||

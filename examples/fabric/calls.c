@@ -31,13 +31,11 @@ struct fi_ops_tagged tagged_ops = {sizeof(struct fi_ops_tagged), recv_tagged, tr
 
 /* ---- Without a tag ---- */
 
-CALL(msg_send, (BUF, void *desc, fi_addr_t dest, void *context),
-     send_one(fid, 0, buf, len, desc, dest, 0, 0, context, 0))
+CALL(msg_send, (BUF, void *desc, fi_addr_t dest, void *context), send_one(fid, 0, buf, len, desc, dest, 0, 0, context, 0))
 CALL(msg_senddata, (BUF, void *desc, uint64_t data, fi_addr_t dest, void *context),
      send_one(fid, FLAG_DATA, buf, len, desc, dest, 0, data, context, 0))
 CALL(msg_inject, (BUF, fi_addr_t dest), send_one(fid, 0, buf, len, NULL, dest, 0, 0, NULL, 1))
-CALL(msg_injectdata, (BUF, uint64_t data, fi_addr_t dest),
-     send_one(fid, FLAG_DATA, buf, len, NULL, dest, 0, data, NULL, 1))
+CALL(msg_injectdata, (BUF, uint64_t data, fi_addr_t dest), send_one(fid, FLAG_DATA, buf, len, NULL, dest, 0, data, NULL, 1))
 CALL(msg_sendv, (IOV, fi_addr_t dest, void *context),
      send_iov(fid, iov, desc, count, dest, 0, 0, context, OF_ENDPOINT | FI_MSG))
 CALL(msg_sendmsg, (struct fid_ep *fid, const struct fi_msg *m, uint64_t flags),

@@ -103,14 +103,15 @@ static void say_hello(struct peer *p, uint8_t kind)
 
 static int begin(struct peer *p)
 {
-	int err = !p->listed && p->ep->guests >= (uint32_t)settings.peers ? -FI_EAGAIN : reach(p->ep, &p->place, &p->av);
+	const bool stranger = !p->listed && !(p->other && p->other->listed);
+	int err = stranger && p->ep->guests >= (uint32_t)settings.peers ? -FI_EAGAIN : reach(p->ep, &p->place, &p->av);
 
 	if (!err)
 		err = peer_open(p);
 	if (err)
 		return err;
 	p->state = PEER_CONNECTING;
-	p->guest = !p->listed;
+	p->guest = stranger;
 	p->ep->guests += p->guest;
 	p->err = 0;
 	p->ep->unsettled++;

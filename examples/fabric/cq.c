@@ -206,15 +206,13 @@ static struct fi_ops fid_ops = FID_OPS(cq_close, no_bind, wait_control);
 static struct fi_ops_cq cq_ops = {
 	sizeof(struct fi_ops_cq), cq_read, cq_readfrom, cq_readerr, cq_sread, wait_read, wait_signal, cq_strerror,
 }, cq_ops_plain = {
-	sizeof(struct fi_ops_cq), cq_read_plain, cq_readfrom, cq_readerr, cq_sread, wait_read, wait_signal, cq_strerror,
-};
+	sizeof(struct fi_ops_cq), cq_read_plain, cq_readfrom, cq_readerr, cq_sread, wait_read, wait_signal, cq_strerror};
 
 int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out, void *context)
 {
 	static const size_t sizes[] = {
 		sizeof(struct fi_cq_entry), sizeof(struct fi_cq_entry), sizeof(struct fi_cq_msg_entry),
-		sizeof(struct fi_cq_data_entry), sizeof(struct fi_cq_tagged_entry),
-	};
+		sizeof(struct fi_cq_data_entry), sizeof(struct fi_cq_tagged_entry)};
 	struct cq *cq;
 	int err;
 

@@ -104,8 +104,7 @@ struct peer *dc_source(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 	const uint32_t n = inlay_from_be32(inlay_cqe_imm_be(cqe)), index = n & ((1u << INDEX_BITS) - 1);
 	struct peer *p;
 
-	if (inlay_cqe_opcode(cqe) != MLX5_CQE_RESP_SEND_IMM || inlay_cqe_qpn(cqe) != ep->dct->qp_num ||
-	    index >= ep->peer_count)
+	if (inlay_cqe_opcode(cqe) != MLX5_CQE_RESP_SEND_IMM || inlay_cqe_qpn(cqe) != ep->dct->qp_num || index >= ep->peer_count)
 		return NULL;
 	p = ep->by_index[index];
 	return n == number(p) && (p->state == PEER_CONNECTING || p->state == PEER_READY) ? p : NULL;

@@ -57,17 +57,20 @@ static int device_open(struct domain **out, const char *name, const char **why)
 	return d->pd ? inlay_uar_create(&d->uar, d->pd, INLAY_UAR_SERIAL, why) : -FI_ENOMEM;
 }
 
-/* Opens the device after d's; after the last comes the first. */
+/* Opens the mlx5 device after d's; after the last comes the first. */
 static int second_open(struct domain *d, const char **why)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), **next = list;
-	int err;
+	int n = 0, k = 0, err;
+	struct ibv_device **list = ibv_get_device_list(&n);
 
 	if (!list)
 		return -FI_ENOMEM;
-	while (*next && *next++ != d->context->device)
-		;
-	err = device_open(&d->second, ibv_get_device_name(*next ? *next : *list), why);
+	while (k < n && list[k] != d->context->device)
+		k++;
+	do
+		k = (k + 1) % n;
+	while (!mlx5dv_is_supported(list[k]));
+	err = device_open(&d->second, ibv_get_device_name(list[k]), why);
 	ibv_free_device_list(list);
 	if (!err)
 		d->second->lock = d->lock;

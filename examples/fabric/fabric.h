@@ -434,7 +434,7 @@ struct endpoint {
 
 	struct domain *domain;
 	struct endpoint *first, *second; /* on the domain's devices; second: NULL if there is none */
-	struct op looks;          /* waits always: a look at the second */
+	struct op looks;          /* always in the waiting list: progress of the second */
 	struct av *av;
 	struct ibv_cq *ibcq;
 	struct ibv_comp_channel *channel; /* if its completions can be waited for */
@@ -489,8 +489,7 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av,
 int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
 int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, void *context);
-int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
-		 uint64_t flags);
+int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr, uint64_t flags);
 
 /* A call of the application that is another one, with some arguments given. */
 #define CALL(name, parameters, ...) static ssize_t name parameters { return __VA_ARGS__; }
@@ -575,6 +574,7 @@ struct mr {
 	uint64_t access;          /* FI_READ and so on */
 	struct mr *next;          /* of those in its bucket */
 };
+INLAY_STATIC_ASSERT(offsetof(struct mr, more) == offsetof(struct mr, region) + sizeof(struct inlay_cache_region), "region_more");
 
 /* The memory with this key, if it holds these bytes and allows this access; NULL if not. */
 struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, uint64_t access);
@@ -769,7 +769,7 @@ void rail_retry(struct op *op); /* there may be room, or another connection */
 void rail_link(struct peer *p, const struct name *name); /* p has this name on the other device */
 int rail_arrived(struct peer *p, const struct message *m); /* WIRE_RAIL. 0 or -FI_EAGAIN */
 
-/* Of the two struct peers, that which operations know; NULL: not known yet */
+/* The peer on the domain's own device, which operations name; NULL: not known yet */
 INLAY_FN struct peer *rail_first(struct peer *p)
 {
 	return p->ep->first == p->ep ? p : p->other;

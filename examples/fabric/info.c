@@ -134,7 +134,7 @@ static struct fi_info *offer(struct ibv_context *context, const struct inlay_con
 	info->rx_attr->size = 65536;
 	info->rx_attr->iov_limit = IOV_LIMIT;
 	info->ep_attr->type = FI_EP_RDM;
-	info->ep_attr->protocol_version = 1;
+	info->ep_attr->protocol_version = 2;
 	info->ep_attr->max_msg_size = MAX_MESSAGE;
 	info->ep_attr->mem_tag_format = TAG_FORMAT >> SOURCE_BITS;
 	info->ep_attr->tx_ctx_cnt = 1;
@@ -383,8 +383,10 @@ FI_EXT_INI
 	SETTINGS(SET)
 	if (!set_transport())
 		WARN(FI_LOG_CORE, "transport is rc or dc: rc is taken\n");
-	if (settings.dc || settings.tag_offload)
+	if (settings.rails > 1 && (settings.dc || settings.tag_offload)) {
+		WARN(FI_LOG_CORE, "rails is 1 with transport dc, and with tag_offload\n");
 		settings.rails = 1;
+	}
 	settings.eager &= ~(size_t)15;
 	return &provider;
 }

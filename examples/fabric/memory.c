@@ -126,8 +126,7 @@ static int region_reg(void *context, struct inlay_cache_region *r)
  * Registers memory when all regions of the cache are in use. They may be those of sends, which end only when the
  * peer has read them, and the peer may be waiting for us to read its own.
  */
-static APART int region_beyond(struct domain *d, const void *addr, size_t len, uint32_t access,
-			       struct inlay_cache_region **out)
+static APART int region_beyond(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **out)
 {
 	struct inlay_cache_region *r = (struct inlay_cache_region *)calloc(1, sizeof(*r) + sizeof(struct region_more));
 	int err = r ? 0 : -FI_ENOMEM;
@@ -146,8 +145,7 @@ static APART int region_beyond(struct domain *d, const void *addr, size_t len, u
 	return err;
 }
 
-int region_get(struct domain *d, struct mr *given, const void *addr, size_t len, uint32_t access,
-	       struct inlay_cache_region **r)
+int region_get(struct domain *d, struct mr *given, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r)
 {
 	int err;
 

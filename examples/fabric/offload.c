@@ -155,8 +155,7 @@ void offload_stand_in(struct peer *p, uint64_t tag)
 	struct slot none = {NULL, SLOT_NONE, 0};
 
 	*peer_slot(p) = none;
-	inlay_tag_send_eager(&p->sq, STAND_IN, (tag & p->tag_bits) | p->tag_source, NULL, 0,
-			     peer_signal(p, 1) | INLAY_RING);
+	inlay_tag_send_eager(&p->sq, STAND_IN, (tag & p->tag_bits) | p->tag_source, NULL, 0, peer_signal(p, 1) | INLAY_RING);
 }
 
 /* ---- Receives ---- */
@@ -253,8 +252,7 @@ static void landed(struct endpoint *ep, struct peer *p, const struct inlay_tag_w
 }
 
 /* A message that the device could not match. The table has room. Returns as arrive_any. */
-static int unmatched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b,
-		     struct buf *place)
+static int unmatched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b, struct buf *place)
 {
 	struct buf *content = NULL;
 	struct inlay_match_found found = {0};

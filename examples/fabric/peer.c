@@ -40,7 +40,7 @@ static void sweep(struct endpoint *ep)
 
 	memory_mark(ep);
 	while ((p = *at)) {
-		if (p->listed || p->named || (p->state != PEER_IDLE && p->state != PEER_FAILED)) {
+		if (p->listed || p->named || (p->state != PEER_IDLE && p->state != PEER_FAILED) || peer_open_to(p)) {
 			p->named = false;
 			at = &p->next;
 			continue;
@@ -68,7 +68,7 @@ static struct peer *peer_known(struct peer *bucket, const struct name *name)
 struct peer *peer_of_name(struct endpoint *ep, const struct name *name, fi_addr_t addr)
 {
 	struct inlay_connect_record place;
-	struct peer **bucket, *p, was;
+	struct peer **bucket, *p, was = {0};
 
 	(void)!inlay_connect_unpack(&place, name->record, sizeof(name->record), NULL); /* checked before */
 	bucket = peer_bucket(ep, &place);
@@ -77,7 +77,6 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name, fi_addr_
 		return p;
 	if (addr == FI_ADDR_NOTAVAIL && !ep->unused && !ep->until_sweep--)
 		sweep(ep);
-	memset(&was, 0, sizeof(was));
 	p = ep->unused;
 	if (p) {
 		ep->unused = p->next;
@@ -274,8 +273,7 @@ static void peer_close(struct peer *p)
 		qpn = p->qp->qp_num;
 		ibv_destroy_qp(p->qp);
 		p->qp = NULL;
-		inlay_cq_clean(&ep->cq, qpn, ep->offload ? offload_gone : inlay_srq_gone,
-			       ep->offload ? (void *)ep : &ep->srq);
+		inlay_cq_clean(&ep->cq, qpn, ep->offload ? offload_gone : inlay_srq_gone, ep->offload ? (void *)ep : &ep->srq);
 		inlay_sq_fini(&p->sq);
 		inlay_qpn_table_remove(&ep->qpns, qpn);
 	}
@@ -350,7 +348,8 @@ void peer_ready(struct peer *p)
 
 void peer_fail(struct peer *p, int err, uint8_t syndrome)
 {
-	const bool dead = err == FI_EHOSTUNREACH || err == FI_ETIMEDOUT || syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+	const bool dead = err == FI_EHOSTUNREACH || err == FI_ETIMEDOUT || syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR ||
+			  (err == FI_ECONNRESET && p->state == PEER_CONNECTING);
 	const bool survives = dead && p->other && peer_in_rts(p->other);
 	struct peer *first = survives ? NULL : rail_first(p);
 	struct endpoint *ep = p->ep;
@@ -381,8 +380,10 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 			op_end(first->ep, op, err);
 	if (first)
 		recv_fail(first, err);
-	if (!survives && p->other)
+	if (!survives && p->other) {
 		peer_fail(p->other, err, syndrome);
+		p->other->err = (uint16_t)err; /* also if it had failed before */
+	}
 	if (p->qp && p->qp->state > IBV_QPS_INIT)
 		peer_flushed(p);
 	else

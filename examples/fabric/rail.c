@@ -8,9 +8,9 @@
  *   atomics        are messages, since two devices are not atomic to each other
  *
  * A hello names the sender's endpoint on the other device. If a connection dies while the other is open, nobody is
- * told. What failed is done again when nothing is under way here any more: messages in order and with their numbers,
- * by which the receiver drops those that it has had, and sets aside those that come too early; reads and writes from
- * their beginning.
+ * told. When all of its completions are in, what failed is repeated over the other: messages in order and with their
+ * numbers, by which the receiver drops those that it has had, and sets aside those that come too early; reads and
+ * writes from their beginning.
  */
 #include "message.h"
 
@@ -90,7 +90,7 @@ int bounced_send(struct peer *p, const void *head, size_t len, const struct iove
 	return 0;
 }
 
-/* Of OP_BOUNCED, over two devices */
+/* The number of a message in its bounce buffer */
 static uint64_t number_of(const struct op *op)
 {
 	return ((const struct wire *)(const void *)op->bounce->data)->tag;
@@ -130,7 +130,7 @@ void rail_link(struct peer *p, const struct name *name)
 	p->other = other;
 	other->other = p;
 	if (ep != first && other->state == PEER_FAILED && other->err != FI_EAGAIN)
-		other->state = PEER_IDLE; /* it failed with p's connection before this one */
+		other->state = PEER_IDLE; /* p's last connection took it down, too */
 }
 
 int rail_arrived(struct peer *from, const struct message *m)
@@ -140,8 +140,12 @@ int rail_arrived(struct peer *from, const struct message *m)
 	struct buf *b = NULL;
 	int r;
 
-	if (settings.rails < 2 || !p || m->tag < p->received)
+	if (settings.rails < 2 || (p && m->tag < p->received))
 		return 0;
+	if (!p || m->tag - p->received > (uint64_t)settings.receives + PEER_RING || (len > 1 && m->payload[1] >= WIRE_RAIL)) {
+		peer_fail(from, FI_ECONNRESET, 0); /* it has told nobody of itself, or cannot have come so far */
+		return 0;
+	}
 	if (m->tag > p->received || (len > SMALL_MESSAGE && !(b = buf_take(&p->ep->bounce))))
 		return -FI_EAGAIN;
 	r = arrive_any(p->ep, p, b ? memcpy(b->data, m->payload, len) : m->payload, len, b);

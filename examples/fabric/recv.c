@@ -179,7 +179,7 @@ static CALLED ssize_t post_plain(struct endpoint *ep, void *buf, size_t len, voi
 	return post_any(ep, op, key, INLAY_MATCH_EXACT, NULL);
 }
 
-/* And while messages are kept. */
+/* Posts a plain receive while messages are kept. */
 static CALLED ssize_t post_kept(struct endpoint *ep, void *buf, size_t len, void *desc, void *context, uint64_t key)
 {
 	struct cq *cq = ep->rx_cq;
@@ -205,7 +205,7 @@ static CALLED ssize_t post_kept(struct endpoint *ep, void *buf, size_t len, void
 	return 0;
 }
 
-/* And behind the front receive. */
+/* Posts a plain receive after the front receive. */
 static CALLED ssize_t post_second(struct endpoint *ep, void *buf, size_t len, void *desc, void *context, uint64_t key)
 {
 	recv_settle(ep->rx_cq);

@@ -141,7 +141,8 @@ static ssize_t rma_any(struct endpoint *ep, const struct rma *r)
 	p = peer_for(ep, r->addr, r->context, done, r->flags, &err);
 	if (!p)
 		return err;
-	if (settings.rails < 2 && (peer_begin(p) || inlay_sq_room(&p->sq) < 8))
+	/* Without a byte, and over two devices, it is over at once. */
+	if (settings.rails > 1 ? !len && cq_room(ep->tx_cq, 1) : peer_begin(p) || inlay_sq_room(&p->sq) < 8)
 		return -FI_EAGAIN;
 	if (settings.rails > 1 || len > RMA_INLINE || (len && (r->flags & FI_READ || back)))
 		return begin(ep, p, r, len, back && len, done);

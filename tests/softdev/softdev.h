@@ -116,9 +116,12 @@ SOFTDEV_WEAK unsigned long softdev_blocks(void);
  *                                  send or write over RC, half has come
  *          | die@WHICH             SIGKILL ends the process before the message leaves
  *          | silent@WHICH          from this message on, the device neither sends nor answers
- *          | down=DEVICE@WHICH     from this message on, the port of device 0 to 7 is down: retries run
- *                                  out at once. If the message is one of its own, it still arrives
- *                                  (over RC its first 64 KiB), but the answer does not
+ *          | down=PORT@WHICH       from this message on, this port of this process is down: it neither
+ *                                  receives nor sends, and retries run out at once. If the message
+ *                                  is its own, over RC its first 64 KiB still arrive, but no answer.
+ *                                  Programs get IBV_EVENT_PORT_ERR; the next softdev_fault() brings
+ *                                  the port up again, without an event. Ports count from 0, over all
+ *                                  devices; sysfs and the connection manager do not notice
  *          | setup[=ERRNO]@WHICH   the set-up call fails: a name or a number, by default ENOMEM
  *   WHICH  = N | FIRST-LAST | FIRST- | *    the last three also with /EVERY: FIRST, FIRST + EVERY, ...
  *          | /EVERY               EVERY, 2 EVERY, ...
@@ -134,8 +137,8 @@ SOFTDEV_WEAK unsigned long softdev_blocks(void);
  */
 SOFTDEV_WEAK int softdev_fault(const char *spec);
 
-/* Returns the number of messages that this process has sent over a device, as the faults count them. */
-SOFTDEV_WEAK unsigned long softdev_sent(unsigned device);
+/* Returns the number of messages that this process has sent over a port, as the faults count them. */
+SOFTDEV_WEAK unsigned long softdev_sent(unsigned port);
 
 /* Is the software device there? */
 static inline int softdev_present(void)

@@ -4,18 +4,18 @@
  * a header of its name, and uses only the rooms before it:
  *
  *   base      objects and their tables, event channels, identity of the devices
- *   engine    what the device does by itself: doorbells, requester, responder, CQEs, fabric, faults (eng.h)
- *   firmware  what it is told: device commands (DEVX), and the objects that they and verbs have in common
+ *   engine    what the device does by itself: doorbells, requester, responder, CQEs, fabric, faults
+ *   firmware  what it is told: device commands (DEVX), and the objects that they and verbs share
  *   kernel    the commands of libibverbs and libmlx5: decode, check, answer
  *   cm        the connection manager, for librdmacm
  *   host      libc calls of programs: paths, opens, ioctls; who hears of what happens below
  *
  * A process has SOFTDEV_DEVICES devices of SOFTDEV_PORTS ports each. They differ in name and address
  * and share everything else: tables, numbers, engine. "dev" is a device in the rooms that know its
- * file; everywhere else it is a port, counted over all devices. sd_lock guards every object. The engine thread, where
- * there is one, takes it for a bounded batch of work. The device reaches the program's memory
- * (rings, records, MRs) through the program's own pointers and trusts nothing in it: a length,
- * index or key from a ring is read once, and checked before use.
+ * file; everywhere else it is a port, counted over all devices. sd_lock guards every object. The
+ * engine thread, where there is one, takes it for a bounded batch of work. The device reaches the
+ * program's memory (rings, records, MRs) through the program's own pointers and trusts nothing in
+ * it: a length, index or key from a ring is read once, and checked before use.
  */
 #ifndef SOFTDEV_BASE_H
 #define SOFTDEV_BASE_H
@@ -70,11 +70,11 @@
 
 #define sd_container(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
 
-/* What a process has for itself alone: in a child of fork() it is as before anything was opened */
+/* Per-process state: reset to its initial value in a child of fork() */
 #define SD_OWN __attribute__((section("sd_own")))
 
 extern pthread_mutex_t sd_lock;
-extern pid_t sd_self; /* getpid(), of a child too: to ask for each copy takes as long as a short one */
+extern pid_t sd_self; /* Cached: getpid() costs as much as a short copy */
 extern unsigned sd_slot; /* of this process on the fabric, from 1 on; wire.c, and 1 when stepped */
 
 enum sd_fd_kind {
@@ -93,8 +93,10 @@ struct sd_ctx {
 	ino_t st_ino;
 	unsigned dev;             /* which device it was opened for */
 	bool closing;
+	bool told;                /* of the port that has just gone down */
 	bool ready;               /* GET_CONTEXT was answered */
 	uint32_t uid;             /* of device commands; 0: none were asked for */
+	uint64_t *dm;             /* pages taken of the device memory, one bit each */
 	struct sd_channel *async;
 };
 
@@ -373,6 +375,7 @@ struct sd_hooks {
 	void (*async_cq)(struct sd_cq *cq, enum ibv_event_type type);
 	void (*async_qp)(struct sd_qp *qp, enum ibv_event_type type);
 	void (*async_srq)(struct sd_srq *srq, enum ibv_event_type type);
+	void (*port_down)(unsigned dev);         /* to the programs that have it open */
 	/*
 	 * Something happened to an object: to all who subscribed. type is the EQE's
 	 * (MLX5_EVENT_TYPE_*: 0x13 last WQE reached and so on); the syndrome is that of a CQ error.

@@ -515,7 +515,7 @@ void eng_peer_dead(unsigned slot, uint64_t inst);
 /* ---- fault.c ---- */
 struct fault_act {
 	bool drop, dup, corrupt;
-	bool down, last;                /* the device's port is down; this message is the last that comes, and nobody hears of it */
+	bool down, last;                /* the port is down; it falls once this message has left: fault_fall() */
 	uint32_t delay_us;
 	uint8_t syndrome;               /* the requester's error CQE has it; 0: none */
 };
@@ -524,7 +524,9 @@ struct fault_act {
  * next message of the count
  */
 struct fault_act fault_message(unsigned dev, uint64_t len);
-bool fault_silent(void);                /* the device has fallen silent: requests to it are answered RP_UNREACH */
+void fault_fall(unsigned dev);          /* the port goes down */
+bool fault_silent(void);                /* the device has fallen silent */
+bool fault_deaf(unsigned dev);          /* it has, or the port is down: requests are answered RP_UNREACH */
 
 /* ---- trap.c ---- */
 int trap_start(void);                   /* 0 or -errno, with a message */

@@ -80,6 +80,7 @@ void sd_trap_page(struct sd_uar *uar);
  * which the fault specification wants it to fail. Without sd_lock
  */
 int sd_fault_setup(void);
+bool sd_port_down(unsigned dev);                 /* by a fault */
 int fault_start(void);   /* SOFTDEV_FAULT: 0 or -EINVAL, with a message */
 
 /* ---- xrc.c ---- */

@@ -47,8 +47,8 @@ static SD_OWN pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static SD_OWN struct plan plan;
 static SD_OWN uint64_t messages, setups;
 static SD_OWN bool any, by_call, silent;
-static SD_OWN uint32_t down; /* devices, by bit */
-static SD_OWN unsigned long sent[8]; /* messages, by device */
+static SD_OWN uint32_t down; /* ports, by bit */
+static SD_OWN unsigned long sent[SD_MAX_DEVICES]; /* messages, by port */
 
 /* A number of at most 18 digits, or of hexadecimal ones where they are allowed; false: none here */
 static bool number(const char **s, bool hex, uint64_t *v)
@@ -107,7 +107,7 @@ static const char *rule_value(const char **s, struct rule *r)
 	}
 	if (r->what == DOWN) {
 		r->value = v;
-		return v < 8 ? NULL : "there are at most 8 devices";
+		return v < SD_MAX_DEVICES ? NULL : "there are at most 8 ports";
 	}
 	if (r->what == CORRUPT) {
 		r->value = v;
@@ -250,6 +250,7 @@ static bool hits(const struct rule *r, uint64_t n)
 struct fault_act fault_message(unsigned dev, uint64_t len)
 {
 	struct fault_act act = { .drop = false };
+	uint32_t falling = 0;
 	unsigned i;
 
 	__atomic_fetch_add(&sent[dev], 1, __ATOMIC_RELAXED);
@@ -271,8 +272,7 @@ struct fault_act fault_message(unsigned dev, uint64_t len)
 			silent = true;
 			break;
 		case DOWN:
-			act.last |= r->value == dev && !(down >> dev & 1);
-			down |= 1u << r->value;
+			falling |= 1u << r->value & ~down;
 			break;
 		case DROP:
 			act.drop = true;
@@ -292,21 +292,48 @@ struct fault_act fault_message(unsigned dev, uint64_t len)
 		}
 	}
 	act.drop |= silent;
-	act.down = down >> dev & 1;
+	act.down = (down | falling) >> dev & 1;
+	act.last = falling >> dev & 1;
 	pthread_mutex_unlock(&lock);
+	for (i = 0; i < SD_MAX_DEVICES; i++)
+		if (falling >> i & 1 && i != dev)
+			fault_fall(i);
 	return act;
 }
 
-bool fault_silent(void)
+void fault_fall(unsigned dev)
+{
+	pthread_mutex_lock(&lock);
+	down |= 1u << dev;
+	pthread_mutex_unlock(&lock);
+	sd_up.port_down(dev);
+}
+
+static bool off(bool device, uint32_t ports)
 {
 	bool ret;
 
 	if (!__atomic_load_n(&any, __ATOMIC_ACQUIRE))
 		return false;
 	pthread_mutex_lock(&lock);
-	ret = silent;
+	ret = (device && silent) || down & ports;
 	pthread_mutex_unlock(&lock);
 	return ret;
+}
+
+bool fault_silent(void)
+{
+	return off(true, 0);
+}
+
+bool fault_deaf(unsigned dev)
+{
+	return off(true, 1u << dev);
+}
+
+bool sd_port_down(unsigned dev)
+{
+	return off(false, 1u << dev);
 }
 
 int sd_fault_setup(void)
@@ -331,16 +358,19 @@ int softdev_fault(const char *spec)
 {
 	int ret;
 
+	/* No message takes a port down meanwhile */
+	pthread_mutex_lock(&sd_lock);
 	pthread_mutex_lock(&lock);
 	ret = set(spec);
 	if (!ret)
 		by_call = true;
 	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&sd_lock);
 	return ret;
 }
 
 __attribute__((visibility("default")))
-unsigned long softdev_sent(unsigned device)
+unsigned long softdev_sent(unsigned port)
 {
-	return device < 8 ? __atomic_load_n(&sent[device], __ATOMIC_RELAXED) : 0;
+	return port < SD_MAX_DEVICES ? __atomic_load_n(&sent[port], __ATOMIC_RELAXED) : 0;
 }

@@ -547,7 +547,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 	if (q->err || type != f->type || f->src != q->peer || f->dev != qp->dev ||
 	    (qp->type == SD_QPT_DCT && q->nak_fatal) || !listens(qp))
 		return q->nak_fatal ? RP_STALE : RP_UNREACH;
-	if (eng_cqs_dead(qp) || fault_silent())
+	if (eng_cqs_dead(qp) || fault_deaf(qp->dev))
 		return RP_UNREACH;
 	if (qp->type == IBV_QPT_UC) {
 		if (f->off == 0 && f->psn == q->uc_psn)

@@ -102,7 +102,7 @@ void rxraw_receive(struct sd_qp *qp, const struct raw_hit *hit, const void *pack
 	uint64_t off;
 	unsigned n;
 
-	if (!q || q->err || qp->type != IBV_QPT_RAW_PACKET || qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE || fault_silent())
+	if (!q || q->err || qp->type != IBV_QPT_RAW_PACKET || qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE || fault_deaf(qp->dev))
 		return;
 	if (qp->recv_cq->overrun || qp->send_cq->overrun || (qp->no_self && q == eng_self && in->data[0] & 1))
 		return;

@@ -640,13 +640,15 @@ static void faults(struct rcq *q)
 	op->corrupt = act.corrupt;
 	op->dup = act.dup;
 	q->body.held = false;
+	if (act.last && !act.syndrome)
+		send_part(q, op, op->total);
+	if (act.last)
+		fault_fall(q->qp->dev);
 	if (act.syndrome) {
 		op->fatal = true;
 		break_off(q, op);
 		fail(q, last, act.syndrome, 0);
 	} else if (act.down && reliable(q->qp)) {
-		if (act.last)
-			send_part(q, op, op->total);
 		fail_oldest(q, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
 	} else if ((act.drop || act.down) && !reliable(q->qp)) {
 		gone(q);

@@ -65,6 +65,7 @@ static struct mapping {
 	uintptr_t addr;         /* 0: free */
 	uint64_t token;
 	struct sd_uar *uar;
+	pid_t pid;              /* that made it: a child of fork() keeps what it inherited */
 } maps[MAX_PAGES];
 static unsigned nmaps;
 static bool installed;
@@ -386,6 +387,7 @@ static void protect(struct sd_uar *uar, uintptr_t addr, uint64_t token)
 	__atomic_store_n(&maps[place].addr, (uintptr_t)0, __ATOMIC_RELEASE);
 	maps[place].token = token;
 	maps[place].uar = uar;
+	maps[place].pid = sd_self;
 	__atomic_store_n(&maps[place].addr, addr, __ATOMIC_RELEASE);
 	if (place == nmaps)
 		__atomic_store_n(&nmaps, nmaps + 1, __ATOMIC_RELEASE);
@@ -398,7 +400,7 @@ static void sweep(void)
 	unsigned i;
 
 	for (i = 0; i < nmaps; i++) {
-		if (!maps[i].addr)
+		if (!maps[i].addr || maps[i].pid != sd_self)
 			continue;
 		for (uar = sd_uar_next(NULL); uar; uar = sd_uar_next(uar))
 			if (uar == maps[i].uar && *(uint64_t *)(void *)(uar->page + TOKEN) == maps[i].token)

@@ -197,7 +197,7 @@ static bool receive(struct rcq *q, const struct frame *f, const struct ud_path *
 	uint8_t h[UD_GRH];
 	unsigned n, hlen;
 
-	if (q->err || qp->type != IBV_QPT_UD || qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE || fault_silent())
+	if (q->err || qp->type != IBV_QPT_UD || qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE || fault_deaf(qp->dev))
 		return true;
 	if (qp->recv_cq->overrun || qp->send_cq->overrun || p->qkey != qp->attr.qkey || !addressed(qp, p))
 		return true;

@@ -63,7 +63,7 @@ struct host_srq {
 };
 
 struct host_dm {
-	unsigned dev;
+	uint64_t *map;            /* of the context */
 	uint64_t length, taken;   /* bytes; its pages, one bit each */
 	uint8_t *addr;            /* the device's own mapping */
 	int refs;                 /* MRs */

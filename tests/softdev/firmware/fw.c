@@ -250,7 +250,7 @@ static uint8_t query_issi(struct sd_devx_cmd *c)
 	return SD_ST_OK;
 }
 
-/* No other vport than one's own, and no other port than 1 */
+/* No other vport than one's own */
 static bool own_vport(const struct sd_devx_cmd *c)
 {
 	return sd_clear(c->in, 0x40, 1) && sd_clear(c->in, 0x50, 16);
@@ -263,7 +263,7 @@ static uint8_t query_vport_state(struct sd_devx_cmd *c)
 	if (c->op_mod || !own_vport(c))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	sd_set(c->out, 0x78, 4, 1);
-	sd_set(c->out, 0x7c, 4, 1);
+	sd_set(c->out, 0x7c, 4, !sd_port_down(sd_port_of(c->ctx, 1)));
 	return SD_ST_OK;
 }
 
@@ -288,13 +288,14 @@ static uint8_t query_nic_vport(struct sd_devx_cmd *c)
 static uint8_t query_hca_vport(struct sd_devx_cmd *c)
 {
 	unsigned asked = sd_get(c->in, 0x4c, 4), port = asked ? asked : 1;
+	bool down = sd_port_down(sd_port_of(c->ctx, port));
 	uint8_t v[0x200] = { 0 };
 
 	if (!sd_link_ib() || !own_vport(c) || !sd_port_ok(port))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	sd_set(v, 0x101, 1, 1);
-	sd_set(v, 0x110, 4, 5);
-	sd_set(v, 0x118, 4, IBV_PORT_ACTIVE);
+	sd_set(v, 0x110, 4, down ? 3 : 5);
+	sd_set(v, 0x118, 4, down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE);
 	sd_set(v, 0x11c, 4, 1);
 	sd_sys_image_guid(v + 0x140 / 8);
 	sd_node_guid(sd_port_of(c->ctx, port), v + 0x180 / 8);
@@ -329,7 +330,7 @@ static uint8_t query_roce_address(struct sd_devx_cmd *c)
 	return SD_ST_OK;
 }
 
-/* One port, so nothing is bonded */
+/* Nothing is bonded */
 static uint8_t query_lag(struct sd_devx_cmd *c)
 {
 	sd_set(c->out, 0x40 + 0x34, 4, 1);
@@ -345,7 +346,7 @@ static uint8_t query_lag(struct sd_devx_cmd *c)
 static uint8_t access_register(struct sd_devx_cmd *c)
 {
 	enum { WRITE, READ };
-	static uint8_t description[SD_MAX_DEVICES][64];
+	static SD_OWN uint8_t description[SD_MAX_DEVICES][64];
 	uint8_t r[64] = { 0 };
 	struct timespec t;
 	size_t len;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fwcap.c: the answers to QUERY_HCA_CAP. Whatever is claimed here works; everything else is 0.
+ * fwcap.c: the answers to QUERY_HCA_CAP. Whatever is claimed here works, but for null_mkey: there is
+ * no null key. Everything else is 0.
  */
 #include <string.h>
 #include "firmware.h"

@@ -11,6 +11,7 @@
 
 #include "../cm/cm.h"
 
+extern pthread_mutex_t sd_listings_lock;        /* preload.c; before sd_lock */
 int sd_start(void);                             /* before anything is opened. Takes sd_lock; the device begins to work: 0 or -errno */
 /* takes sd_lock; the same file as one of a context's: as good as that */
 void sd_fd_adopt(int fd, dev_t st_dev, ino_t st_ino);

@@ -228,7 +228,7 @@ struct listing {
 	struct listing *next;
 };
 static struct listing *listings;
-static pthread_mutex_t listings_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t sd_listings_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int by_name(const void *a, const void *b)
 {
@@ -254,10 +254,10 @@ static void list_sorted(DIR *dir)
 	if (l->cnt)
 		qsort(l->entries, l->cnt, sizeof(*l->entries), by_name);
 	l->dir = dir;
-	pthread_mutex_lock(&listings_lock);
+	pthread_mutex_lock(&sd_listings_lock);
 	l->next = listings;
 	__atomic_store_n(&listings, l, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&listings_lock);
+	pthread_mutex_unlock(&sd_listings_lock);
 }
 
 /* With the lock held when there is one, which is only for these directories */
@@ -267,11 +267,11 @@ static struct listing **listing_of(DIR *dir)
 
 	if (!__atomic_load_n(&listings, __ATOMIC_ACQUIRE))
 		return NULL;
-	pthread_mutex_lock(&listings_lock);
+	pthread_mutex_lock(&sd_listings_lock);
 	for (at = &listings; *at; at = &(*at)->next)
 		if ((*at)->dir == dir)
 			return at;
-	pthread_mutex_unlock(&listings_lock);
+	pthread_mutex_unlock(&sd_listings_lock);
 	return NULL;
 }
 
@@ -297,7 +297,7 @@ EXPORT DIR *opendir(const char *path)
 			return next_(dir);                                 \
 		if ((*l)->at < (*l)->cnt)                                  \
 			e = (type *)(void *)&(*l)->entries[(*l)->at++];    \
-		pthread_mutex_unlock(&listings_lock);                      \
+		pthread_mutex_unlock(&sd_listings_lock);                      \
 		return e;                                                  \
 	}
 _Static_assert(sizeof(struct dirent) == sizeof(struct dirent64), "64 bits everywhere");
@@ -311,7 +311,7 @@ EXPORT void rewinddir(DIR *dir)
 	NEXT(rewinddir);
 	if (l) {
 		(*l)->at = 0;
-		pthread_mutex_unlock(&listings_lock);
+		pthread_mutex_unlock(&sd_listings_lock);
 	}
 	next_(dir);
 }
@@ -324,7 +324,7 @@ EXPORT int closedir(DIR *dir)
 	if (l) {
 		gone = *l;
 		__atomic_store_n(l, gone->next, __ATOMIC_RELEASE);
-		pthread_mutex_unlock(&listings_lock);
+		pthread_mutex_unlock(&sd_listings_lock);
 		free(gone->entries);
 		free(gone);
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * start.c: the beginning and the end of what programs open; fork(); who hears of what happens below.
+ * start.c: the beginning and the end of what programs open; fork(). Wires the callbacks of the
+ * lower rooms (sd_up).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 const struct sd_hooks sd_up = {
 	.cq_event = sd_cq_event, .async_cq = sd_async_cq, .async_qp = sd_async_qp, .async_srq = sd_async_srq,
+	.port_down = sd_async_port_down,
 	.devx_event = sd_devx_event, .flow_deliver = sd_flow_deliver,
 	.cm_message = sd_cm_message, .cm_peer_dead = sd_cm_peer_dead, .cm_work = sd_cm_work,
 };
@@ -28,12 +30,14 @@ static char *unopened;
  */
 static void before_fork(void)
 {
+	pthread_mutex_lock(&sd_listings_lock);
 	pthread_mutex_lock(&sd_lock);
 }
 
 static void parent_after_fork(void)
 {
 	pthread_mutex_unlock(&sd_lock);
+	pthread_mutex_unlock(&sd_listings_lock);
 }
 
 static void child_after_fork(void)
@@ -44,13 +48,13 @@ static void child_after_fork(void)
 		enum sd_fd_kind kind = sd_fd_get(fd, &ctx);
 
 		if (kind != SD_FD_NONE)
-			sd_fd_set(fd, SD_FD_ORPHAN, kind == SD_FD_CMD ? ctx : NULL);
+			sd_fd_set(fd, SD_FD_ORPHAN, kind == SD_FD_CMD || kind == SD_FD_ORPHAN ? ctx : NULL);
 	}
 	sd_engine_forked();
 	sd_cm_forked();
 	if (unopened)
 		memcpy(__start_sd_own, unopened, (size_t)(__stop_sd_own - __start_sd_own));
-	pthread_mutex_unlock(&sd_lock);
+	parent_after_fork();
 }
 
 static void watch_forks(void)

@@ -21,7 +21,7 @@
 
 /*
  * Functions of one adapter in a PCI domain that no machine has, so that a path into it is always
- * ours. Each has one port, as every function of a ConnectX has: a card of two ports is two devices.
+ * ours.
  */
 #define PCI_BUS "/sys/devices/pci7f00:00/"
 #define PCI_NAME "7f00:00:00."

@@ -80,14 +80,14 @@ static void fill_port(unsigned dev, struct ib_uverbs_query_port_resp *p)
 		.pkey_tbl_len = sd_pkeys(),
 		.lid = sd_lid(dev),
 		.sm_lid = sd_lid(0),
-		.state = IBV_PORT_ACTIVE,
+		.state = sd_port_down(dev) ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = IBV_MTU_4096,
 		.max_vl_num = sd_link_ib() ? 4 : 0,
 		.subnet_timeout = sd_link_ib() ? 18 : 0,
 		.active_width = 2, /* 4X */
 		.active_speed = 32, /* EDR */
-		.phys_state = 5, /* LinkUp */
+		.phys_state = sd_port_down(dev) ? 3 : 5, /* Disabled, LinkUp */
 		.link_layer = sd_link_ib() ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
 	};
 }
@@ -241,7 +241,6 @@ int sd_cmd_query_device_ex(struct sd_cmd *c)
 	};
 	struct ib_uverbs_ex_query_device_resp resp = {
 		.response_length = sizeof(resp),
-		.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG,
 		.odp_caps = { .general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT, .per_transport_caps = { ODP_RC, ODP_UC, ODP_UD } },
 		.xrc_odp_caps = ODP_RC & ~IBV_ODP_SUPPORT_RECV,
 		.timestamp_mask = ~0ull,

@@ -52,7 +52,7 @@ void sd_out_obj(const struct sd_cmd *c, unsigned id, uint32_t handle);
 int sd_undo(const struct sd_cmd *c, enum sd_kind kind, uint32_t handle);
 int sd_event_fd(struct sd_cmd *c, unsigned id, struct sd_channel **ch);
 int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id);   /* what has neither events nor an answer */
-/* Takes sd_lock; 0 or a positive errno. In a context that fork() inherited, device memory is all that can be made */
+/* Takes sd_lock; 0 or a positive errno. In a context that fork() inherited, only questions to the device and device memory are left */
 int sd_ioctl(struct sd_ctx *ctx, void *arg, bool inherited);
 
 /* ---- objects.c ---- */
@@ -87,6 +87,7 @@ void sd_cq_event(struct sd_cq *cq);
 void sd_async_cq(struct sd_cq *cq, enum ibv_event_type type);
 void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type);
 void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type);
+void sd_async_port_down(unsigned dev);
 void sd_async_wq(struct host_wq *wq);           /* it has stopped */
 
 /* ---- qp.c ---- */
@@ -113,6 +114,7 @@ int sd_qp_mcast(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid, bool atta
 
 /* ---- mr.c: EBUSY for what is in use ---- */
 int sd_dm_free(struct host_dm *dm);
+uint64_t *sd_dm_map(unsigned dev);
 int sd_dm_start(void);                           /* before the first context; 0 or -errno */
 int sd_cmd_mr_reg(struct sd_cmd *c);
 int sd_cmd_mr_reg_legacy(struct sd_cmd *c);

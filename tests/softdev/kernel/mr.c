@@ -265,13 +265,14 @@ int sd_cmd_mw_destroy(struct sd_cmd *c)
 
 /*
  * It lies in the command file, where the program maps it, and is given out in pages; all contexts
- * of a device share its amount, so a page of one is not there for another. A child of fork() has it
- * too. What it takes and does not free is gone until its parent ends.
+ * of a device share its amount, so a page of one is not there for another. A child of fork() shares
+ * that of the contexts it inherited: what it takes and does not free is gone until its parent ends.
+ * The contexts that it opens have their own.
  */
 #define PAGES (SD_MAX_DM / PAGE)
 
 _Static_assert(PAGES <= 64, "one bit each");
-static uint64_t *taken; /* of each device; shared with children */
+static SD_OWN uint64_t *taken; /* of each device; shared with children */
 
 int sd_dm_start(void)
 {
@@ -281,6 +282,11 @@ int sd_dm_start(void)
 		return -errno;
 	taken = p;
 	return 0;
+}
+
+uint64_t *sd_dm_map(unsigned dev)
+{
+	return &taken[dev];
 }
 
 /* The first of so many free pages, which are taken now; PAGES: there are none */
@@ -304,7 +310,6 @@ int sd_cmd_dm_alloc(struct sd_cmd *c)
 	uint64_t length = sd_in_u64(c, UVERBS_ATTR_ALLOC_DM_LENGTH, 0), align = sd_in_u64(c, UVERBS_ATTR_ALLOC_DM_ALIGNMENT, 0);
 	uint64_t pages, start = 0;
 	struct ib_uverbs_attr *type = sd_attr(c, MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE);
-	uint64_t *map = &taken[c->ctx->dev];
 	struct host_dm *dm;
 	uint32_t handle;
 	uint16_t page;
@@ -318,12 +323,12 @@ int sd_cmd_dm_alloc(struct sd_cmd *c)
 	dm = calloc(1, sizeof(*dm));
 	if (!dm)
 		return ENOMEM;
-	page = dm_take(map, pages);
+	page = dm_take(c->ctx->dm, pages);
 	if (page == PAGES) {
 		free(dm);
 		return ENOMEM;
 	}
-	*dm = (struct host_dm){ .dev = c->ctx->dev, .length = length, .taken = (pages == 64 ? ~0ull : (1ull << pages) - 1) << page };
+	*dm = (struct host_dm){ .map = c->ctx->dm, .length = length, .taken = (pages == 64 ? ~0ull : (1ull << pages) - 1) << page };
 	dm->addr = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, c->ctx->fd,
 			(off_t)(MLX5_IB_MMAP_DEVICE_MEM << 8 | page) * PAGE);
 	err = dm->addr == MAP_FAILED ? errno : sd_handle_new(c->ctx, SD_DM, dm, &handle);
@@ -362,7 +367,7 @@ int sd_dm_free(struct host_dm *dm)
 		return EBUSY;
 	if (dm->addr != MAP_FAILED)
 		munmap(dm->addr, (dm->length + PAGE - 1) / PAGE * PAGE);
-	__atomic_and_fetch(&taken[dm->dev], ~dm->taken, __ATOMIC_ACQ_REL);
+	__atomic_and_fetch(dm->map, ~dm->taken, __ATOMIC_ACQ_REL);
 	free(dm);
 	return 0;
 }

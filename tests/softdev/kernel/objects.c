@@ -139,7 +139,7 @@ int sd_ctx_open(unsigned dev, bool cloexec)
 		close(fd);
 		return err;
 	}
-	*ctx = (struct sd_ctx){ .fd = own, .fds = 1, .st_dev = st.st_dev, .st_ino = st.st_ino, .dev = dev };
+	*ctx = (struct sd_ctx){ .fd = own, .fds = 1, .st_dev = st.st_dev, .st_ino = st.st_ino, .dev = dev, .dm = sd_dm_map(dev) };
 	write_clock_info(fd);
 	pthread_mutex_lock(&sd_lock);
 	sd_fd_set(fd, SD_FD_CMD, ctx);
@@ -184,6 +184,23 @@ void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type)
 		sd_devx_event(hq->q.devx, sd_devx_event_type(type), 0);
 	else if (sd_channel_send(hq->async, &ev))
 		hq->async_events++;
+}
+
+/* A context may have several files, and hears of it once */
+void sd_async_port_down(unsigned dev)
+{
+	const struct ib_uverbs_async_event_desc ev = { .element = dev % sd_ports() + 1, .event_type = IBV_EVENT_PORT_ERR };
+
+	for (int fd = 0; fd < 2 * SD_MAX_FD; fd++) {
+		void *ptr = NULL;
+		struct sd_ctx *ctx = sd_fd_get(fd % SD_MAX_FD, &ptr) == SD_FD_CMD ? ptr : NULL;
+
+		if (!ctx || ctx->dev != dev / sd_ports())
+			continue;
+		if (fd >= SD_MAX_FD && !ctx->told)
+			sd_channel_send(ctx->async, &ev);
+		ctx->told = fd >= SD_MAX_FD;
+	}
 }
 
 /* ---- PDs, address handles ---- */

@@ -343,7 +343,7 @@ static int path_check(unsigned dev, uint32_t port_num, const struct ib_uverbs_qp
 	return err || sd_link_ib() ? err : sd_resolve(d->dgid, mac);
 }
 
-/* May be given, and says nothing of a QP; the last are IBV_ACCESS_FLUSH_* of later headers */
+/* Accepted and ignored; the last are IBV_ACCESS_FLUSH_* of later headers */
 #define NOT_OF_QPS (IBV_ACCESS_ON_DEMAND | 3 << 8)
 
 static bool values_ok(const struct ib_uverbs_modify_qp *c, int mask)

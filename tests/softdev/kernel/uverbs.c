@@ -580,7 +580,8 @@ static int w_ex_modify_qp(struct sd_cmd *c)
 
 #define EX(cmd) (IB_USER_VERBS_CMD_FLAG_EXTENDED | (cmd))
 
-enum effect { OTHER, SETUP };     /* SETUP makes or changes something, OTHER asks or destroys */
+/* SETUP makes or changes something, ASK is about the device itself, OTHER asks an object or destroys it */
+enum effect { OTHER, SETUP, ASK };
 
 static const struct write {
 	uint32_t command;
@@ -588,10 +589,10 @@ static const struct write {
 	int (*run)(struct sd_cmd *);
 	enum effect effect;
 } writes[] = {
-	{ IB_USER_VERBS_CMD_QUERY_DEVICE, 0, sizeof(struct ib_uverbs_query_device_resp), sd_cmd_query_device, OTHER },
+	{ IB_USER_VERBS_CMD_QUERY_DEVICE, 0, sizeof(struct ib_uverbs_query_device_resp), sd_cmd_query_device, ASK },
 	{ EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps), sd_cmd_query_device_ex,
-	  OTHER },
-	{ IB_USER_VERBS_CMD_QUERY_PORT, 16, sizeof(struct ib_uverbs_query_port_resp), sd_cmd_query_port_legacy, OTHER },
+	  ASK },
+	{ IB_USER_VERBS_CMD_QUERY_PORT, 16, sizeof(struct ib_uverbs_query_port_resp), sd_cmd_query_port_legacy, ASK },
 	{ IB_USER_VERBS_CMD_ALLOC_PD, 0, sizeof(struct ib_uverbs_alloc_pd_resp), w_alloc_pd, SETUP },
 	{ IB_USER_VERBS_CMD_CREATE_AH, sizeof(struct ib_uverbs_create_ah), 4, w_create_ah, SETUP },
 	{ IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), sizeof(struct ib_uverbs_reg_mr_resp), sd_cmd_mr_reg_legacy, SETUP },
@@ -670,19 +671,19 @@ static const struct method {
 	  BIT(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS) | BIT(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT), sd_cmd_get_context, SETUP },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, 0,
 	  BIT(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS) | BIT(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT) |
-	  BIT(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX), sd_cmd_query_context, OTHER },
+	  BIT(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX), sd_cmd_query_context, ASK },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, BIT(UVERBS_ATTR_QUERY_PORT_PORT_NUM) | BIT(UVERBS_ATTR_QUERY_PORT_RESP), 0,
-	  sd_cmd_query_port, OTHER },
+	  sd_cmd_query_port, ASK },
 	{ UVERBS_OBJECT_DEVICE, SD_METHOD_QUERY_PORT_SPEED, BIT(SD_ATTR_QUERY_PORT_SPEED_PORT_NUM) | BIT(SD_ATTR_QUERY_PORT_SPEED_RESP), 0,
-	  sd_cmd_query_port_speed, OTHER },
+	  sd_cmd_query_port_speed, ASK },
 	{ UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT, BIT(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM) | BIT(MLX5_IB_ATTR_QUERY_PORT), 0,
-	  sd_cmd_query_vport, OTHER },
+	  sd_cmd_query_vport, ASK },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY,
 	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_PORT) | BIT(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX) | BIT(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY),
-	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS), sd_cmd_query_gid_entry, OTHER },
+	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS), sd_cmd_query_gid_entry, ASK },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE,
 	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES),
-	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES), sd_cmd_query_gid_table, OTHER },
+	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES), sd_cmd_query_gid_table, ASK },
 	{ UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, BIT(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, async_event_alloc,
 	  SETUP },
 	{ UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, BIT(UVERBS_ATTR_DESTROY_PD_HANDLE), 0, pd_destroy, OTHER },
@@ -848,6 +849,16 @@ static bool is_setup(const struct sd_cmd *c, const struct method *m)
 	return w && w->effect == SETUP && !too_short(c, w);
 }
 
+/* In a context that fork() inherited */
+static bool survives(const struct sd_cmd *c, const struct method *m)
+{
+	const struct write *w = m->run == invoke_write ? find_write(c) : NULL;
+
+	if (w)
+		return w->effect == ASK || too_short(c, w);
+	return m->effect == ASK || m->run == invoke_write || m->object == UVERBS_OBJECT_DM;
+}
+
 int sd_ioctl(struct sd_ctx *ctx, void *arg, bool inherited)
 {
 	struct ib_uverbs_attr attrs[2 * SD_ATTRS];
@@ -858,7 +869,7 @@ int sd_ioctl(struct sd_ctx *ctx, void *arg, bool inherited)
 
 	pthread_mutex_lock(&sd_lock);
 	err = decode(&c, (uintptr_t)arg, &hdr, attrs, &m);
-	if (!err && inherited && is_setup(&c, m) && m->run != sd_cmd_dm_alloc)
+	if (!err && inherited && !survives(&c, m))
 		err = EIO;
 	if (!err && is_setup(&c, m)) {
 		pthread_mutex_unlock(&sd_lock);
@@ -869,6 +880,8 @@ int sd_ioctl(struct sd_ctx *ctx, void *arg, bool inherited)
 		err = EINVAL;
 	if (!err)
 		err = m->run(&c);
+	if (err == ENOENT && inherited)
+		err = EIO;
 	if (!err)
 		err = sd_copy(attrs, (uintptr_t)arg + sizeof(hdr), hdr.num_attrs * sizeof(attrs[0]), true);
 	pthread_mutex_unlock(&sd_lock);

@@ -175,6 +175,37 @@ TEST(not_shared)
 	}
 }
 
+/* A port that a fault takes down neither sends nor receives; the message at which its own port falls has come */
+TEST(port_down)
+{
+	for (int k = 0; k < 4; k++) {
+		const int down = k % 2, from = k / 2;
+		struct ibv_async_event ev;
+		struct ibv_port_attr p;
+
+		connect(from, !from, !from, sgid);
+		must(softdev_fault(down ? "down=1@2" : "down=0@2"));
+		for (int i = 1; i <= 3; i++) {
+			memset(s[0].buf, i, 8);
+			wr = first_to_second(IBV_WR_RDMA_WRITE, i, 0, 8, 0);
+			post(&s[0], &wr);
+			expect(s[0].scq, i, i == 1 ? IBV_WC_SUCCESS : i == 2 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
+		}
+		assert_true(all_bytes(s[1].buf, 8, down == from ? 2 : 1));
+		/* Both ports may be one device's, which hears of both */
+		do {
+			must(ibv_get_async_event(devices[down].ctx, &ev));
+			ibv_ack_async_event(&ev);
+		} while (ev.event_type != IBV_EVENT_PORT_ERR || ev.element.port_num != devices[down].port_num);
+		for (int i = 0; i < 2; i++) {
+			must(ibv_query_port(devices[i].ctx, devices[i].port_num, &p));
+			assert_int_equal(p.state, i == down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE);
+		}
+		must(softdev_fault(NULL));
+		close_pair(s);
+	}
+}
+
 int main(void)
 {
 	skip_all_if(!softdev_present(), "as many devices as one wants need the software device");

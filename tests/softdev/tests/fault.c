@@ -46,14 +46,12 @@ test(grammar)
 		"setup=0@1", "corrupt=@1", "corrupt=2000000000@1", "break@1", "drop@1 ", "drop@1/0", "drop@/0", "drop@1;dup@2", "down@1", "down=8@1"
 	};
 
-	for (unsigned i = 0; i < ARRAY(good); i++) {
+	for (unsigned i = 0; i < ARRAY(good); i++)
 		if (softdev_fault(good[i]))
 			fail_msg("'%s' refused", good[i]);
-	}
-	for (unsigned i = 0; i < ARRAY(bad); i++) {
+	for (unsigned i = 0; i < ARRAY(bad); i++)
 		if (softdev_fault(bad[i]) != -EINVAL)
 			fail_msg("'%s' taken", bad[i]);
-	}
 	must(softdev_fault(NULL));
 }
 

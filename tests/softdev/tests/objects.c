@@ -231,7 +231,8 @@ static int before_opened;
 /* Whether or not its parent has opened the device, which goes on with what it has and does not notice */
 TEST(forks)
 {
-	struct ibv_context *inherited = ctx;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
 	pid_t pid;
 	int status;
 
@@ -244,8 +245,11 @@ TEST(forks)
 	writes(s, 5000, true);
 	sends(s, 64, false);
 	pid = fork();
-	if (!pid)
-		_exit(ibv_alloc_pd(inherited) || errno != EIO);
+	if (!pid) {
+		pid = fork(); /* a child's child is answered the same */
+		_exit((pid && (waitpid(pid, &status, 0) != pid || status)) || ibv_query_port(ctx, port_num, &port) || ibv_alloc_pd(ctx) ||
+		      errno != EIO || ibv_query_qp(s[0].qp, &a, 0, &init) != EIO || ibv_destroy_qp(s[0].qp) != EIO);
+	}
 	must(waitpid(pid, &status, 0) != pid || status);
 	close_pair(s);
 }

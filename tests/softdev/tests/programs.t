@@ -32,7 +32,7 @@ fi
 result $? "run refuses what it does not know"
 good=0
 for bad in "--fault drop" "--fault drop@0" "--fault syndrome=256@1" "--fault setup=ENONSENSE@1" "--fault drop@3," "--devices 0" \
-	"--devices 9" "--manual --trap"; do
+	"--devices 9" "--devices 8 --ports 2" "--manual --trap"; do
 	"$run" $bad true >>"$dir/out" 2>&1
 	[ $? = 2 ] || { good=1; echo "not refused: $bad" >>"$dir/out"; }
 done
