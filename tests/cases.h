@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cases.h: cmocka, with what it needs before it, and tests that enter themselves. TEST(name) { ... } is a test of this program;
- * run_all runs all, in the order in which they stand. And patterns of bytes, and a clock. Include it first.
+ * cases.h: cmocka, and tests that enter themselves: TEST(name) { ... }; run_all runs all, in their
+ * order. And patterns of bytes, and a clock. Include it first.
  */
 #ifndef TESTS_CASES_H
 #define TESTS_CASES_H
@@ -20,6 +20,7 @@ extern "C" {
 #ifdef __cplusplus
 }
 #endif
+#include <err.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -46,6 +47,8 @@ UNUSED static void test_enter(const char *name, CMUnitTestFunction run, CMFixtur
 {
 	struct CMUnitTest *t = &tests_entered[tests_entered_cnt++];
 
+	if (tests_entered_cnt > ARRAY(tests_entered))
+		errx(1, "cases.h: more tests than tests_entered has room for");
 	t->name = name;
 	t->test_func = run;
 	t->setup_func = up;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * common.h: what the tests of the headers share: the device, queue pairs in pairs, waiting that ends, random numbers.
+ * common.h: what the headers' tests share: the device, pairs of QPs, waiting that ends, randomness.
  *
- * Includes cmocka and what cmocka needs before it: include this file first. Every function fails the running test by itself, so that
- * callers need not look at results. Both ends of a pair are in this process, on the first port of one device, InfiniBand or RoCE.
+ * Include it first, as cases.h. Every function fails the running test by itself: callers need not
+ * look at results. Both ends of a pair are in this process, on the first port of one device.
  *
  * Environment
  *   INLAY_TEST_DEVICE     name of the device; else the first mlx5 one

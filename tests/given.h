@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * given.h: memory to give to objects that live in the caller's: as much as is asked for, on a cache line, and behind it a page that nobody may touch.
- * All of it is near to each other, which a sanitizer's heap is not.
+ * given.h: memory for objects that live in the caller's: on a cache line, and behind it a page that
+ * nobody may touch. All of it is near to each other, which a sanitizer's heap is not.
  */
 #ifndef TESTS_GIVEN_H
 #define TESTS_GIVEN_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * next.h: for a program's own function in place of a library's, which is found before the library's: NEXT(name)(...) calls that.
+ * next.h: NEXT(name) calls the library function that the program overrides.
  */
 #ifndef TESTS_NEXT_H
 #define TESTS_NEXT_H

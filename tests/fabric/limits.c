@@ -970,6 +970,7 @@ CASE(test_missing)
 	MISSING(fi_join(s->ep, NULL, 0, &out.mc, NULL));
 	must(fi_eq_open(s->fabric, NULL, &eq, NULL));
 	MISSING(fi_eq_write(eq, 0, NULL, 0, 0));
+	assert_string_equal(fi_eq_strerror(eq, FI_EINVAL, NULL, NULL, 0), fi_strerror(FI_EINVAL));
 	must(fi_close(&eq->fid));
 	pair_close();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * standins.h: calls of verbs and mlx5dv that the provider makes, in place of the libraries', for a device in plain memory: what does not
- * depend on how it works. For fabric/sim.h and fuzz/fabric.c. Who includes it has before:
+ * standins.h: the provider's calls of verbs and mlx5dv, in place of the libraries', on a device in
+ * plain memory: what does not depend on how it works. sim.h and fuzz/fabric.c define before it:
  *
  *   struct qp   qp, cap, ring, wqebbs, record        qp_of(ibv_qp)
  *   a CQ        cqes, count, record                  cq_of(ibv_cq)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * holds.h: a device that does not let go: as many calls that destroy fail as hold_* says; gone_* counts those that did not.
+ * holds.h: makes the first hold_* destroy calls fail; gone_* counts the successful ones.
  */
 #ifndef TESTS_TASK_HOLDS_H
 #define TESTS_TASK_HOLDS_H

@@ -687,7 +687,8 @@ static void killed(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(commands), cmocka_unit_test(binds), cmocka_unit_test(stories), cmocka_unit_test(negotiates), cmocka_unit_test(options), cmocka_unit_test(killed),
+		cmocka_unit_test(commands),   cmocka_unit_test(binds),   cmocka_unit_test(stories),
+		cmocka_unit_test(negotiates), cmocka_unit_test(options), cmocka_unit_test(killed),
 	};
 	/* What another link changes; what a device without an engine and a clock does */
 	const struct CMUnitTest link[] = { cmocka_unit_test(stories), cmocka_unit_test(negotiates) };

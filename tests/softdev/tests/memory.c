@@ -15,9 +15,8 @@ static struct how with_access(int access)
 
 static struct ibv_mw *window(struct ibv_pd *of, enum ibv_mw_type type)
 {
-	struct ibv_mw *mw = ibv_alloc_mw(of, type);
+	struct ibv_mw *mw = made(ibv_alloc_mw(of, type));
 
-	assert_non_null(mw);
 	assert_int_equal(mw->type, type);
 	return mw;
 }
@@ -181,11 +180,10 @@ static struct ibv_dm *device_memory(size_t len)
 /* A part of it, where an address is an offset from where the registration begins; queue/dm.c has the rest */
 TEST(dm_transfers)
 {
-	struct ibv_dm *dm = device_memory(8192);
+	struct ibv_dm *dm = made(device_memory(8192));
 	uint8_t out[8192], in[8192];
 	struct ibv_mr *mr;
 
-	assert_non_null(dm);
 	mr = made(ibv_reg_dm_mr(pd, dm, 4096, 1024, ALL_ACCESS | IBV_ACCESS_ZERO_BASED));
 	open_pair(s, &usual);
 	fill(s[0].buf, SIZE, 6);
@@ -224,6 +222,7 @@ TEST(dm_objects)
 	}
 	dm = device_memory(1000);
 	assert_null(ibv_reg_dm_mr(pd, dm, 500, 501, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED));
+	must_refuse(ibv_reg_dm_mr(pd, dm, UINT64_MAX - 7, 16, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED), EINVAL);
 	must(ibv_dereg_mr(ibv_reg_dm_mr(pd, dm, 1000, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED)));
 	must(ibv_free_dm(dm));
 	/* Several at once lie apart */
@@ -251,9 +250,7 @@ TEST(dm_of_child)
 		_exit(!other || ibv_memcpy_to_dm(other, 0, &pid, 4) || device_memory(dm_max() / 2) || errno != ENOMEM ||
 		      ibv_free_dm(other));
 	}
-	assert_true(pid > 0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
 	other = made(device_memory(dm_max() / 2));
 	must(ibv_free_dm(other) || ibv_free_dm(half));
 }
@@ -276,9 +273,8 @@ TEST(on_demand)
 	how.qp_access |= IBV_ACCESS_ON_DEMAND;
 	for (unsigned all = 0; all < 2; all++) {
 		uint8_t *p = pages(NULL, PROT_NONE);
-		struct ibv_mr *mr = ibv_reg_mr(pd, all ? NULL : p, all ? SIZE_MAX : 8192, ALL_ACCESS | IBV_ACCESS_ON_DEMAND);
+		struct ibv_mr *mr = made(ibv_reg_mr(pd, all ? NULL : p, all ? SIZE_MAX : 8192, ALL_ACCESS | IBV_ACCESS_ON_DEMAND));
 
-		assert_non_null(mr);
 		cannot_reach(mr->rkey, (uintptr_t)p, 100);
 		open_pair(s, &how);
 		fill(s[0].buf, SIZE, 8);
@@ -333,9 +329,9 @@ TEST(prefetch)
 
 		pages(p, PROT_READ | PROT_WRITE);
 		for (unsigned r = 0; r < REGIONS; r++) {
-			mr[r] = ibv_reg_mr(r == OF_OTHER ? other : pd, r == ALL ? NULL : p, r == ALL ? SIZE_MAX : 8192,
-					   (r == READ_ONLY ? IBV_ACCESS_REMOTE_READ : ALL_ACCESS) | (r == PINNED ? 0 : IBV_ACCESS_ON_DEMAND));
-			assert_non_null(mr[r]);
+			int access = (r == READ_ONLY ? IBV_ACCESS_REMOTE_READ : ALL_ACCESS) | (r == PINNED ? 0 : IBV_ACCESS_ON_DEMAND);
+
+			mr[r] = made(ibv_reg_mr(r == OF_OTHER ? other : pd, r == ALL ? NULL : p, r == ALL ? SIZE_MAX : 8192, access));
 		}
 		sg = (struct ibv_sge){ (uintptr_t)p + rows[i].off, rows[i].len, mr[rows[i].region]->lkey };
 		assert_int_equal(ibv_advise_mr(pd, rows[i].advice, rows[i].flags, &sg, 1), rows[i].err);

@@ -180,9 +180,8 @@ TEST(placed)
 
 	for (unsigned order = KEEP_ORDER; order <= ORDER_ALL; order++) {
 		uint8_t *to = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		struct ibv_mr *target = ibv_reg_mr(pd, to, 2 * page, ALL_ACCESS);
+		struct ibv_mr *target = made(ibv_reg_mr(pd, to, 2 * page, ALL_ACCESS));
 
-		assert_non_null(target);
 		open_two(RC, order, 0);
 		memset(mem, 0x5a, ROOM);
 		sent(&scq, qp[0].qpn, do_write(&qp[0], mem, mr->lkey, ROOM, (uintptr_t)to + page - 16, target->rkey));
@@ -252,9 +251,8 @@ TEST(verbs)
 	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
 					 .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
-	struct ibv_qp *q = ibv_create_qp(pd, &init);
+	struct ibv_qp *q = made(ibv_create_qp(pd, &init));
 
-	assert_non_null(q);
 	assert_int_equal(modify_raw(q, IBV_QPS_INIT, 2), EOPNOTSUPP);
 	assert_int_equal(modify_raw(q, IBV_QPS_RESET, 1), EINVAL);
 	must(modify_raw(q, IBV_QPS_INIT, 1));

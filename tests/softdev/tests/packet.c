@@ -56,10 +56,7 @@ static void rule_mac(struct rule *r, const uint8_t mac[6])
 
 static struct ibv_flow *rule_to(struct rule *r, struct ibv_qp *qp)
 {
-	struct ibv_flow *f = ibv_create_flow(qp, &r->attr);
-
-	assert_non_null(f);
-	return f;
+	return made(ibv_create_flow(qp, &r->attr));
 }
 
 static struct ibv_flow *mac_to(const uint8_t mac[6], struct ibv_qp *qp)
@@ -81,9 +78,8 @@ static struct ibv_qp *raw_qp(struct node *n)
 					    .cap = { .max_send_wr = 64, .max_recv_wr = RINGS, .max_send_sge = 4, .max_recv_sge = 1 },
 					    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER,
 					    .create_flags = create_flags, .max_tso_header = 128, .pd = devices[n - node].pd };
-	struct ibv_qp *qp = ibv_create_qp_ex(devices[n - node].ctx, &init);
+	struct ibv_qp *qp = made(ibv_create_qp_ex(devices[n - node].ctx, &init));
 
-	assert_non_null(qp);
 	bring_up(qp, 0, &usual);
 	return qp;
 }
@@ -392,6 +388,8 @@ TEST(matched)
 		assert_int_equal(mlx5dv_destroy_flow_matcher(m), EBUSY);
 		goes(0, !wrong);
 		must(ibv_destroy_flow(f) || mlx5dv_destroy_flow_matcher(m));
+		a.flags = IBV_FLOW_ATTR_FLAGS_EGRESS;
+		must_refuse(mlx5dv_create_flow_matcher(devices[1].ctx, &a), EOPNOTSUPP);
 	}
 	nodes_close();
 }

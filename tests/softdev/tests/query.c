@@ -100,10 +100,9 @@ static void try(struct ibv_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
 
 static struct ibv_qp *a_qp(enum ibv_qp_type type)
 {
-	struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
+	struct ibv_cq *cq = made(ibv_create_cq(ctx, 10, NULL, NULL, 0));
 	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = type, .sq_sig_all = 1 };
 
-	assert_non_null(cq);
 	return made(ibv_create_qp(pd, &init));
 }
 
