@@ -433,7 +433,7 @@ struct endpoint {
 	struct inlay_qpn_table qpns;
 
 	struct domain *domain;
-	struct endpoint *first, *second; /* on the domain's devices; second: NULL if there is none */
+	struct endpoint *first, *second; /* this endpoint's halves, one per device; second: NULL with one device */
 	struct op looks;          /* always in the waiting list: progress of the second */
 	struct av *av;
 	struct ibv_cq *ibcq;

@@ -2,10 +2,10 @@
 /*
  * rma.c: fi_read, fi_write and their variants: the device's RDMA.
  *
- * Up to RMA_INLINE bytes to write lie in the WQE. What does not is an operation, whose pieces arrive.c posts: of the
- * caller's memory, or with FI_INJECT of a bounce buffer that it is copied to. Data for the peer's CQ follow in a message, which arrives
- * after the bytes. For FI_DELIVERY_COMPLETE the last written byte is read back: the peer's memory answers, and what the
- * peer's CPUs see is not older.
+ * Writes of up to RMA_INLINE bytes are inline in the WQE. All others are operations, whose pieces arrive.c posts from
+ * the caller's memory, or with FI_INJECT from a bounce buffer. Data for the peer's CQ follow in a message, which
+ * arrives after the bytes. For FI_DELIVERY_COMPLETE the last byte is read back once it is written: when the answer is
+ * here, the peer's CPUs see the bytes.
  */
 #include "fabric.h"
 
@@ -35,7 +35,7 @@ static struct written written(uint64_t len, uint64_t data)
 
 /* ---- Inline. There is room ---- */
 
-/* What the next WQE means, and its flags. last: its completion is the operation's. */
+/* Fills the next WQE's slot and returns its flags. The last WQE's completion ends the operation. */
 static uint32_t mark(struct peer *p, const struct rma *r, uint32_t done, bool last)
 {
 	*peer_slot(p) = (struct slot){r->context, last ? SLOT_CONTEXT : SLOT_NONE, done};
