@@ -482,8 +482,6 @@ extern struct fi_ops_msg msg_ops;
 extern struct fi_ops_rma rma_ops;
 extern struct fi_ops_tagged tagged_ops;
 
-int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
-	     struct fi_info **info);
 int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
 int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av, void *context);
 int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
