@@ -494,13 +494,6 @@ int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, s
 
 #define FID_OPS(close, bind, control) {sizeof(struct fi_ops), close, bind, control, no_ops_open, NULL, NULL}
 
-INLAY_FN void fid_init(struct fid *fid, size_t fclass, void *context, struct fi_ops *ops)
-{
-	fid->fclass = fclass;
-	fid->context = context;
-	fid->ops = ops;
-}
-
 /* bind of objects that take an event queue only */
 int eq_bind(struct fid *fid, struct fid *eq, uint64_t flags);
 
