@@ -978,7 +978,6 @@ void wait_for_room(struct endpoint *ep, struct op *op); /* in the ring to its pe
 
 uint32_t offload_cqes(struct endpoint *ep); /* asks the device; what it wants of the CQ */
 int offload_open(struct endpoint *ep, const char **why); /* 0 or a negative errno */
-int offload_feed(struct endpoint *ep);
 void offload_close(struct endpoint *ep);
 
 /* Whether the peer's device can match this tagged message itself. If not, a stand-in follows it. */
