@@ -236,8 +236,9 @@ int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out
 	cq->last_error = &cq->error;
 	cq->domain = container_of(fid, struct domain, fid);
 	cq->domain->users++;
-	fid_init(&cq->fid.fid, FI_CLASS_CQ, context, &fid_ops);
-	cq->fid.ops = cq->domain->lock || attr->format != FI_CQ_FORMAT_TAGGED ? &cq_ops : &cq_ops_plain;
+	cq->fid = (struct fid_cq){{FI_CLASS_CQ, context, &fid_ops}, &cq_ops};
+	if (!cq->domain->lock && attr->format == FI_CQ_FORMAT_TAGGED)
+		cq->fid.ops = &cq_ops_plain;
 	*out = &cq->fid;
 	return 0;
 }
@@ -403,8 +404,7 @@ int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_c
 		return -FI_ENOMEM;
 	c->domain = container_of(fid, struct domain, fid);
 	c->domain->users++;
-	fid_init(&c->fid.fid, FI_CLASS_CNTR, context, &counter_fid_ops);
-	c->fid.ops = &counter_ops;
+	c->fid = (struct fid_cntr){{FI_CLASS_CNTR, context, &counter_fid_ops}, &counter_ops};
 	*out = &c->fid;
 	return 0;
 }

@@ -337,13 +337,10 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->kept_tail = &ep->kept_head;
 	ep->late_tail = &ep->late_head;
 	ep->waiting_tail = &ep->waiting_head;
-	fid_init(&ep->fid.fid, FI_CLASS_EP, context, &fid_ops);
-	ep->fid.ops = &ep_ops;
-	ep->fid.cm = &cm_ops;
-	ep->fid.msg = &msg_ops;
-	ep->fid.rma = &rma_ops;
-	ep->fid.tagged = &tagged_ops;
-	ep->fid.atomic = &atomic_ops;
+	ep->fid = (struct fid_ep){
+		.fid = {FI_CLASS_EP, context, &fid_ops}, .ops = &ep_ops, .cm = &cm_ops, .msg = &msg_ops,
+		.rma = &rma_ops, .tagged = &tagged_ops, .atomic = &atomic_ops,
+	};
 	*out = &ep->fid;
 	return 0;
 }

@@ -489,8 +489,6 @@ extern struct fi_ops_msg msg_ops;
 extern struct fi_ops_rma rma_ops;
 extern struct fi_ops_tagged tagged_ops;
 
-int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
-	     struct fi_info **info);
 int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
 int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av, void *context);
 int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
@@ -502,13 +500,6 @@ int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, s
 #define CALL(name, parameters, ...) static ssize_t name parameters { return __VA_ARGS__; }
 
 #define FID_OPS(close, bind, control) {sizeof(struct fi_ops), close, bind, control, no_ops_open, NULL, NULL}
-
-INLAY_FN void fid_init(struct fid *fid, size_t fclass, void *context, struct fi_ops *ops)
-{
-	fid->fclass = fclass;
-	fid->context = context;
-	fid->ops = ops;
-}
 
 /* bind of objects that take an event queue only */
 int eq_bind(struct fid *fid, struct fid *eq, uint64_t flags);

@@ -74,17 +74,14 @@ static struct fid_nic *nic_of(struct ibv_context *context, const uint8_t *gid)
 		free(n);
 		return NULL;
 	}
-	fid_init(&n->fid.fid, FI_CLASS_NIC, NULL, &nic_ops);
+	n->fid = (struct fid_nic){{FI_CLASS_NIC, NULL, &nic_ops}, &n->device, &n->bus, &n->link, NULL};
 	n->users = 1;
-	n->fid.device_attr = &n->device;
-	n->fid.bus_attr = &n->bus;
-	n->fid.link_attr = &n->link;
-	n->device.name = strcpy(n->name, ibv_get_device_name(context->device));
-	sprintf(n->device.device_id = n->id, "0x%04x", n->attr.vendor_part_id & 0xffff);
-	sprintf(n->device.device_version = n->version, "%u", n->attr.hw_ver);
-	sprintf(n->device.vendor_id = n->vendor, "0x%04x", n->attr.vendor_id & 0xffff);
-	n->device.driver = (char *)(uintptr_t)"mlx5_core";
-	n->device.firmware = n->attr.fw_ver;
+	n->device = (struct fi_device_attr){
+		n->name, n->id, n->version, n->vendor, (char *)(uintptr_t)"mlx5_core", n->attr.fw_ver};
+	strcpy(n->name, ibv_get_device_name(context->device));
+	sprintf(n->id, "0x%04x", n->attr.vendor_part_id & 0xffff);
+	sprintf(n->version, "%u", n->attr.hw_ver);
+	sprintf(n->vendor, "0x%04x", n->attr.vendor_id & 0xffff);
 	snprintf(path, sizeof(path), "%s/device", context->device->ibdev_path);
 	real = realpath(path, NULL);
 	pci = &n->bus.attr.pci;
@@ -103,66 +100,43 @@ static struct fid_nic *nic_of(struct ibv_context *context, const uint8_t *gid)
 
 /* ---- What is offered ---- */
 
-/* A copy of an address, which fi_freeinfo frees. False: no memory. */
-static bool addr_copy(void **to, size_t *len, const void *from)
+/* Everything, as offered without hints, but for what is copied from these. NULL: no memory. */
+static struct fi_info *offer(struct ibv_context *context, const struct inlay_connect_record *port, const struct fi_info *hints)
 {
-	*to = malloc(sizeof(struct name));
-	*len = sizeof(struct name);
-	return *to && memcpy(*to, from, sizeof(struct name));
-}
+	const bool directed = !hints->caps || hints->caps & FI_DIRECTED_RECV;
+	struct name name = {0}; /* the port's */
+	struct fi_tx_attr tx = {
+		.caps = TX_CAPS, .msg_order = ORDERS, .inject_size = settings.eager, .iov_limit = IOV_LIMIT, .rma_iov_limit = 1,
+		.size = PEER_RING / 2, /* messages of up to 32 bytes to one peer, always */
+	};
+	struct fi_rx_attr rx = {
+		.caps = RX_CAPS, .msg_order = ORDERS, .total_buffered_recv = SIZE_MAX, .size = 65536, .iov_limit = IOV_LIMIT,
+	};
+	struct fi_ep_attr ep = {
+		.type = FI_EP_RDM, .protocol_version = 2, .max_msg_size = MAX_MESSAGE, .tx_ctx_cnt = 1, .rx_ctx_cnt = 1,
+		.mem_tag_format = directed ? TAG_FORMAT >> SOURCE_BITS : TAG_FORMAT,
+	};
+	struct fi_domain_attr domain = {
+		.name = (char *)(uintptr_t)ibv_get_device_name(context->device), .caps = DOMAIN_CAPS,
+		.threading = FI_THREAD_SAFE, .control_progress = FI_PROGRESS_MANUAL, .data_progress = FI_PROGRESS_MANUAL,
+		.resource_mgmt = FI_RM_ENABLED, .mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY,
+		.mr_key_size = (size_t)settings.rails * sizeof(uint32_t), .mr_iov_limit = 1, .cq_data_size = sizeof(uint64_t),
+		.ep_cnt = 1024, .cq_cnt = 65536, .cntr_cnt = 65536, .mr_cnt = 65536,
+		.tx_ctx_cnt = 1, .rx_ctx_cnt = 1, .max_ep_tx_ctx = 1, .max_ep_rx_ctx = 1,
+	};
+	struct fi_fabric_attr fabric = {.name = (char *)(uintptr_t)"inlay"};
+	const struct fi_info all = {
+		.caps = ALL_CAPS, .src_addr = &name, .src_addrlen = sizeof(name), .handle = hints->handle,
+		.dest_addr = hints->dest_addr, .dest_addrlen = hints->dest_addrlen,
+		.tx_attr = &tx, .rx_attr = &rx, .ep_attr = &ep, .domain_attr = &domain, .fabric_attr = &fabric,
+	};
+	struct fi_info *info;
 
-/* Everything, as offered without hints. The source address is that of the port. NULL: no memory. */
-static struct fi_info *offer(struct ibv_context *context, const struct inlay_connect_record *port)
-{
-	struct fi_info *info = fi_allocinfo();
-	struct name name = {0};
-
-	if (!info)
-		return NULL;
 	inlay_connect_pack(port, name.record);
-	info->nic = nic_of(context, port->gid);
-	info->caps = ALL_CAPS;
-	info->tx_attr->caps = TX_CAPS;
-	info->tx_attr->msg_order = ORDERS;
-	info->tx_attr->inject_size = settings.eager;
-	info->tx_attr->size = PEER_RING / 2; /* messages of up to 32 bytes to one peer, always */
-	info->tx_attr->iov_limit = IOV_LIMIT;
-	info->tx_attr->rma_iov_limit = 1;
-	info->rx_attr->caps = RX_CAPS;
-	info->rx_attr->msg_order = ORDERS;
-	info->rx_attr->total_buffered_recv = SIZE_MAX;
-	info->rx_attr->size = 65536;
-	info->rx_attr->iov_limit = IOV_LIMIT;
-	info->ep_attr->type = FI_EP_RDM;
-	info->ep_attr->protocol_version = 2;
-	info->ep_attr->max_msg_size = MAX_MESSAGE;
-	info->ep_attr->mem_tag_format = TAG_FORMAT >> SOURCE_BITS;
-	info->ep_attr->tx_ctx_cnt = 1;
-	info->ep_attr->rx_ctx_cnt = 1;
-	info->domain_attr->name = strdup(ibv_get_device_name(context->device));
-	info->domain_attr->threading = FI_THREAD_SAFE;
-	info->domain_attr->control_progress = FI_PROGRESS_MANUAL;
-	info->domain_attr->data_progress = FI_PROGRESS_MANUAL;
-	info->domain_attr->resource_mgmt = FI_RM_ENABLED;
-	info->domain_attr->av_type = FI_AV_UNSPEC;
-	info->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-	info->domain_attr->mr_key_size = (size_t)settings.rails * sizeof(uint32_t);
-	info->domain_attr->cq_data_size = sizeof(uint64_t);
-	info->domain_attr->ep_cnt = 1024;
-	info->domain_attr->tx_ctx_cnt = 1;
-	info->domain_attr->rx_ctx_cnt = 1;
-	info->domain_attr->max_ep_tx_ctx = 1;
-	info->domain_attr->max_ep_rx_ctx = 1;
-	info->domain_attr->cq_cnt = 65536;
-	info->domain_attr->cntr_cnt = 65536;
-	info->domain_attr->mr_cnt = 65536;
-	info->domain_attr->mr_iov_limit = 1;
-	info->domain_attr->caps = DOMAIN_CAPS;
-	info->fabric_attr->name = strdup("inlay");
-	if (addr_copy(&info->src_addr, &info->src_addrlen, &name) && info->domain_attr->name && info->fabric_attr->name)
-		return info;
-	fi_freeinfo(info);
-	return NULL;
+	info = fi_dupinfo(&all);
+	if (info)
+		info->nic = nic_of(context, port->gid);
+	return info;
 }
 
 /* Whether a hint names something else. */
@@ -233,8 +207,8 @@ static uint64_t granted(uint64_t asked, uint64_t have)
 	return have & (asked | ~(uint64_t)(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | PRICED_CAPS));
 }
 
-/* Narrows the offer to what was asked for. False: no memory. */
-static bool answer(const struct fi_info *hints, struct fi_info *info, uint32_t version)
+/* Narrows the offer to what was asked for. */
+static void answer(const struct fi_info *hints, struct fi_info *info, uint32_t version)
 {
 	const struct fi_domain_attr *d = hints->domain_attr;
 	const bool basic = d && is_basic(d, version);
@@ -263,8 +237,6 @@ static bool answer(const struct fi_info *hints, struct fi_info *info, uint32_t v
 		info->domain_attr->mr_mode = basic ? FI_MR_BASIC : FI_MR_SCALABLE;
 	else if (d && !rma)
 		info->domain_attr->mr_mode &= d->mr_mode;
-	info->handle = hints->handle;
-	return !hints->dest_addr || addr_copy(&info->dest_addr, &info->dest_addrlen, hints->dest_addr);
 }
 
 /* The offer of one device, if it fits; NULL if it does not. */
@@ -276,17 +248,15 @@ static struct fi_info *info_of(struct ibv_device *device, uint32_t version, cons
 	const char *why = "it cannot be opened";
 
 	if (context && !inlay_connect_port(&port, context, (uint8_t)settings.port, settings.gid_index, &why)) {
-		info = offer(context, &port);
-		if (info && hints->caps && !(hints->caps & FI_DIRECTED_RECV))
-			info->ep_attr->mem_tag_format = TAG_FORMAT;
+		info = offer(context, &port, hints);
 		why = info ? misfit(hints, info, version) : "no memory";
-		if (!why && !answer(hints, info, version))
-			why = "no memory";
 	}
 	if (context)
 		ibv_close_device(context);
-	if (!why)
+	if (!why) {
+		answer(hints, info, version);
 		return info;
+	}
 	FI_INFO(&provider, FI_LOG_CORE, "%s is passed over: %s%s\n", ibv_get_device_name(device),
 		info ? "it does not fit the hints: " : "", why);
 	fi_freeinfo(info);
@@ -310,8 +280,8 @@ static bool local(const char *node, uint64_t flags)
 	return is;
 }
 
-int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
-	     struct fi_info **info)
+static int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
+		    struct fi_info **info)
 {
 	struct fi_info **last = info, asked;
 	struct ibv_device **list;
@@ -357,12 +327,8 @@ static int setting(const char *name, int normal, int least, int most, const char
 	return normal;
 }
 
-static void cleanup(void)
-{
-}
-
 struct fi_provider provider = {FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(FI_MAJOR_VERSION,
-	FI_MINOR_VERSION), {{NULL, NULL, NULL, NULL}}, "inlay", info_get, fabric_open, cleanup};
+	FI_MINOR_VERSION), {{NULL, NULL, NULL, NULL}}, "inlay", info_get, fabric_open, NULL};
 
 #define SET(type, name, ...) settings.name = (type)setting(#name, __VA_ARGS__);
 

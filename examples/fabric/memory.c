@@ -265,9 +265,8 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
 	m->more.use = USE_GIVEN;
 	m->domain = d;
 	m->access = attr->access;
-	m->fid.key = m->region.rkey | (uint64_t)m->more.rkey << 32;
-	m->fid.mem_desc = m;
-	fid_init(&m->fid.fid, FI_CLASS_MR, attr->context, &fid_ops);
+	m->fid = (struct fid_mr){
+		{FI_CLASS_MR, attr->context, &fid_ops}, m, m->region.rkey | (uint64_t)m->more.rkey << 32};
 	*out = &m->fid;
 	enter(d);
 	at = bucket(d, m->fid.key);
