@@ -56,6 +56,25 @@ static int make_queues(struct endpoint *ep, const char **why)
 	return err || !ep->offload ? err : offload_open(ep, why);
 }
 
+static int enable(struct endpoint *ep);
+static void endpoint_free(struct endpoint *ep);
+
+/* If its device does not start now, the other one is enough. */
+static void enable_second(struct endpoint *ep, struct endpoint *second)
+{
+	second->av = ep->av;
+	second->tx_cq = ep->tx_cq;
+	second->rx_cq = ep->rx_cq;
+	if (enable(second)) {
+		WARN(FI_LOG_EP_CTRL, "there is no second connection to peers\n");
+		endpoint_free(second);
+		ep->second = NULL;
+		return;
+	}
+	ep->looks.kind = OP_SECOND;
+	wait_for_room(ep, &ep->looks);
+}
+
 static int enable(struct endpoint *ep)
 {
 	const char *why = "no memory";
@@ -88,16 +107,8 @@ static int enable(struct endpoint *ep)
 		WARN(FI_LOG_EP_CTRL, "%s\n", why);
 		return err;
 	}
-	if (ep->second) {
-		ep->second->av = ep->av;
-		ep->second->tx_cq = ep->tx_cq;
-		ep->second->rx_cq = ep->rx_cq;
-		err = enable(ep->second);
-		if (err)
-			return err;
-		ep->looks.kind = OP_SECOND;
-		wait_for_room(ep, &ep->looks);
-	}
+	if (ep->second)
+		enable_second(ep, ep->second);
 	inlay_connect_pack(&ep->here, ep->name.record);
 	ep->now = milliseconds();
 	ep->late.kind = OP_LATE;
@@ -323,6 +334,7 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	(void)!getrandom(&ep->seed, sizeof(ep->seed), 0);
 	ep->recv_tail = &ep->recv_head;
 	ep->kept_tail = &ep->kept_head;
+	ep->late_tail = &ep->late_head;
 	ep->waiting_tail = &ep->waiting_head;
 	ep->fid = (struct fid_ep){
 		.fid = {FI_CLASS_EP, context, &fid_ops}, .ops = &ep_ops, .cm = &cm_ops, .msg = &msg_ops,
