@@ -172,11 +172,9 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 			say_hello(p, BYE); /* it has not noticed yet */
 		return;
 	}
-	if (p->seen && late && p->ep != p->ep->first) {
-		peer_fail(p, FI_EHOSTUNREACH, 0);
-	} else if (p->seen && late) {
-		peer_fail(p, FI_ECONNRESET, 0);
-		if (p->other) /* also if p had failed before: the numbers are its connection's */
+	if (late && p->seen && p->state != PEER_IDLE) {
+		peer_fail(p, p->ep == p->ep->first ? FI_ECONNRESET : FI_EHOSTUNREACH, 0);
+		if (p->other && p->ep == p->ep->first) /* if p had failed before: the numbers are its connection's */
 			peer_fail(p->other, FI_ECONNRESET, 0);
 	}
 	if (p->state == PEER_FAILING) /* its last completions are still to come: the next hello will do */
