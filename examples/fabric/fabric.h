@@ -664,12 +664,7 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 {
 	struct cq_entry *c = (struct cq_entry *)(void *)cq->last;
 
-	c->e.op_context = context;
-	c->e.flags = flags;
-	c->e.len = len;
-	c->e.buf = buf;
-	c->e.data = data;
-	c->e.tag = tag;
+	c->e = (struct fi_cq_tagged_entry){context, flags, len, buf, data, tag};
 	cq_added(cq, c, source);
 }
 
