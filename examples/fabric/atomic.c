@@ -58,19 +58,12 @@ struct atomic {
 	case FI_BAND: r = (T)(o & v); break; \
 	case FI_BXOR: r = (T)(o ^ v); break; \
 	case FI_MSWAP: r = (T)((v & c) | (o & ~c)); break;
-
-#define INTEGER(T) ORDERED BITS(T)
+#define INTEGER(X, name) X(name, name##_t, uint64_t, ORDERED BITS(name##_t))
 
 /* In the order of enum fi_datatype: name, type, type to calculate in, operations beside ANY. */
 #define TYPES(X) \
-	X(int8, int8_t, uint64_t, INTEGER(int8_t)) \
-	X(uint8, uint8_t, uint64_t, INTEGER(uint8_t)) \
-	X(int16, int16_t, uint64_t, INTEGER(int16_t)) \
-	X(uint16, uint16_t, uint64_t, INTEGER(uint16_t)) \
-	X(int32, int32_t, uint64_t, INTEGER(int32_t)) \
-	X(uint32, uint32_t, uint64_t, INTEGER(uint32_t)) \
-	X(int64, int64_t, uint64_t, INTEGER(int64_t)) \
-	X(uint64, uint64_t, uint64_t, INTEGER(uint64_t)) \
+	INTEGER(X, int8) INTEGER(X, uint8) INTEGER(X, int16) INTEGER(X, uint16) \
+	INTEGER(X, int32) INTEGER(X, uint32) INTEGER(X, int64) INTEGER(X, uint64) \
 	X(float, float, float, ORDERED) \
 	X(double, double, double, ORDERED) \
 	X(float_complex, float complex, float complex, ) \
@@ -290,12 +283,10 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 	op = op_with_buf(ep, native ? OP_NATIVE : answer ? OP_ATOMIC : OP_MESSAGE, p, a->context, done);
 	if (!op)
 		return -FI_EAGAIN;
-	op->len = 0;
+	op->len = a->results ? count * size : 0;
 	op->iovs = (uint8_t)a->results;
-	for (size_t i = 0; i < a->results; i++) {
+	for (size_t i = 0; i < a->results; i++)
 		op->iov[i] = (struct iovec){a->result[i].addr, a->result[i].count * size};
-		op->len += op->iov[i].iov_len;
-	}
 	op->buf = (uint8_t *)op->iov[0].iov_base;
 	op->step = step_of(a->type, a->op, p->able & ep->domain->able);
 	op->asked = 0;

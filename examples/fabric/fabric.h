@@ -544,10 +544,6 @@ INLAY_ALWAYS ssize_t leave_post(struct endpoint *ep, ssize_t result)
 int regions_init(struct domain *d);
 void regions_fini(struct domain *d);
 
-/* Registers memory for all devices of a domain, and deregisters it. 0 or a negative errno */
-int memory_reg(struct domain *d, struct inlay_cache_region *r);
-int memory_dereg(void *unused, struct inlay_cache_region *r);
-
 /* Follows each registration. Without a second device, all but use is 0. */
 struct region_more {
 	uint32_t use;             /* in memory.c */

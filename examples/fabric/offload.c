@@ -58,22 +58,16 @@ uint32_t offload_cqes(struct endpoint *ep)
 	return inlay_srq_cqes((uint32_t)settings.receives) + command_ring(o) + 2 * o->tags;
 }
 
-static struct ibv_srq *make_srq(const struct endpoint *ep)
-{
-	struct ibv_srq_init_attr_ex init = {
-		.attr = {(uint32_t)settings.receives, 1, 0}, .srq_type = IBV_SRQT_TM, .pd = ep->domain->uar.pd, .cq = ep->ibcq,
-		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM,
-		.tm_cap = {ep->offload->tags, 1}, /* 1: of libmlx5's command queue, which stays idle */
-	};
-
-	return ibv_create_srq_ex(ep->domain->context, &init);
-}
-
 int offload_open(struct endpoint *ep, const char **why)
 {
 	struct offload *o = ep->offload;
+	struct ibv_srq_init_attr_ex init = {
+		.attr = {(uint32_t)settings.receives, 1, 0}, .srq_type = IBV_SRQT_TM, .pd = ep->domain->uar.pd, .cq = ep->ibcq,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM,
+		.tm_cap = {o->tags, 1}, /* 1: of libmlx5's command queue, which stays idle */
+	};
+	struct ibv_srq *srq = ibv_create_srq_ex(ep->domain->context, &init);
 	struct inlay_connect_record here;
-	struct ibv_srq *srq = make_srq(ep);
 	size_t size;
 	int err;
 
