@@ -276,9 +276,8 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 {
 	const bool fetch = (a->flags & FI_READ) != 0;
 	const bool answer = fetch || (a->flags & (FI_DELIVERY_COMPLETE | SILENT)) == FI_DELIVERY_COMPLETE;
-	const struct wire wire = {0, WIRE_ATOMIC | FLAG_HANDLE | (answer ? FLAG_ANSWER : 0) | (fetch ? FLAG_FETCH : 0),
-				  (uint16_t)((unsigned int)a->op << 8 | (unsigned int)a->type), a->remote};
-	const struct target target = {(uint32_t)a->key, (uint32_t)count};
+	const uint8_t flags = WIRE_ATOMIC | FLAG_HANDLE | (answer ? FLAG_ANSWER : 0) | (fetch ? FLAG_FETCH : 0);
+	const uint16_t what = (uint16_t)((unsigned int)a->op << 8 | (unsigned int)a->type);
 	const size_t size = types[a->type].size;
 	const uint8_t need = size == 8 ? ABLE_8 : size == 4 ? ABLE_4 : 0;
 	const bool native = p->able & need && !(a->remote & (size - 1));
@@ -301,9 +300,7 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 	op->step = step_of(a->type, a->op, p->able & ep->domain->able);
 	op->asked = 0;
 	r = request_of(op);
-	r->wire = wire;
-	r->handle = op_handle(op);
-	r->target = target;
+	*r = (struct request){0, {0, flags, what, a->remote}, op_handle(op), {(uint32_t)a->key, (uint32_t)count}};
 	op->bounce->len = (uint32_t)(gather(gather(r->values, a->iov, a->iovs, size), a->compare, a->compares, size) -
 				     (uint8_t *)&r->wire);
 	if (native)
@@ -357,10 +354,7 @@ static int asked(struct endpoint *ep, struct peer *p, const struct message *m)
 	n = carry_out(ep, m, r->values);
 	if (n < 0)
 		WARN(FI_LOG_EP_DATA, "an atomic operation of a peer is refused: %s\n", fi_strerror(-n));
-	memset(r, 0, sizeof(*r));
-	r->wire.flags = WIRE_ANSWER | FLAG_HANDLE;
-	r->wire.segments = (uint16_t)(n < 0 ? -n : 0);
-	r->handle = m->handle;
+	*r = (struct request){0, {0, WIRE_ANSWER | FLAG_HANDLE, (uint16_t)(n < 0 ? -n : 0), 0}, m->handle, {0, 0}};
 	op->bounce->len = (uint32_t)(sizeof(*r) - sizeof(r->landing) + (n > 0 && m->flags & FLAG_FETCH ? (size_t)n : 0));
 	if (m->flags & FLAG_ANSWER)
 		atomic_again(ep, op);

@@ -42,16 +42,13 @@ struct fi_cq_err_entry *cq_fail(struct cq *cq, void *context, uint64_t flags, in
 	struct cq_error *error = (struct cq_error *)calloc(1, sizeof(*error));
 	struct fi_cq_err_entry *e = error ? &error->e : &cq->lost;
 
+	*e = (struct fi_cq_err_entry){.op_context = context, .flags = flags, .err = err, .prov_errno = syndrome};
 	if (error) {
 		*cq->last_error = error;
 		cq->last_error = &error->next;
 	} else {
 		WARN(FI_LOG_CQ, "no memory for an error: %s\n", fi_strerror(err));
 	}
-	e->op_context = context;
-	e->flags = flags;
-	e->err = err;
-	e->prov_errno = syndrome;
 	return e;
 }
 

@@ -28,7 +28,7 @@ int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32
 	return err ? err : inlay_connect_local(here, *qp, &ep->attr, why);
 }
 
-/* The CQ, sized for the peers that may be sent to at a time, and the shared receive queue. */
+/* The CQ, sized for the peers that may be sent to at a time, and the shared receive queue, filled. */
 static int make_queues(struct endpoint *ep, const char **why)
 {
 	const uint32_t holders = settings.dc ? INITIATORS : (uint32_t)settings.peers;
@@ -52,6 +52,7 @@ static int make_queues(struct endpoint *ep, const char **why)
 	if (!ep->ibsrq)
 		return inlay_refuse_(-errno, why, "no shared receive queue: lower FI_INLAY_RECEIVES");
 	err = inlay_srq_from_srq(&ep->srq, ep->ibsrq, &ep->cq, why);
+	err = err ? err : progress_feed(ep, &ep->srq);
 	return err || !ep->offload ? err : offload_open(ep, why);
 }
 
@@ -94,16 +95,14 @@ static int enable(struct endpoint *ep)
 	ep->holders = (struct peer **)calloc(settings.dc ? INITIATORS : (size_t)settings.peers, sizeof(*ep->holders));
 	ep->name.incarnation = nanoseconds(CLOCK_REALTIME);
 	err = ep->holders ? match_init(ep) : -FI_ENOMEM;
-	err = err ? err : make_queues(ep, &why);
-	err = err ? err : pair_make(ep, IBV_QPT_UD, UD_RING / 4, HELLO_SIZE, &ep->ud_qp, &ep->ud, &ep->here, &why);
-	err = err ? err : inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, &why);
-	err = err || !settings.dc ? err : dc_target(ep, &why);
 	if (!err)
 		why = "no registered memory for receives: lower FI_INLAY_RECEIVES";
 	err = err ? err : pool_init(&ep->small, SMALL_MESSAGE, NULL);
 	err = err ? err : pool_init(&ep->bounce, INLAY_GRH + WIRE_MAX + settings.eager, ep->domain);
-	err = err ? err : progress_feed(ep, &ep->srq);
-	err = err || !ep->offload ? err : offload_feed(ep);
+	err = err ? err : make_queues(ep, &why);
+	err = err ? err : pair_make(ep, IBV_QPT_UD, UD_RING / 4, HELLO_SIZE, &ep->ud_qp, &ep->ud, &ep->here, &why);
+	err = err ? err : inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, &why);
+	err = err || !settings.dc ? err : dc_target(ep, &why);
 	if (err) {
 		WARN(FI_LOG_EP_CTRL, "%s\n", why);
 		return err;

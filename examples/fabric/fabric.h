@@ -664,12 +664,7 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 {
 	struct cq_entry *c = (struct cq_entry *)(void *)cq->last;
 
-	c->e.op_context = context;
-	c->e.flags = flags;
-	c->e.len = len;
-	c->e.buf = buf;
-	c->e.data = data;
-	c->e.tag = tag;
+	c->e = (struct fi_cq_tagged_entry){context, flags, len, buf, data, tag};
 	cq_added(cq, c, source);
 }
 
@@ -994,7 +989,6 @@ void wait_for_room(struct endpoint *ep, struct op *op); /* in the ring to its pe
 
 uint32_t offload_cqes(struct endpoint *ep); /* asks the device; what it wants of the CQ */
 int offload_open(struct endpoint *ep, const char **why); /* 0 or a negative errno */
-int offload_feed(struct endpoint *ep);
 void offload_close(struct endpoint *ep);
 
 /* Whether the peer's device can match this tagged message itself. If not, a stand-in follows it. */

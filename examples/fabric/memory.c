@@ -308,11 +308,7 @@ struct chunk {
 
 int pool_init(struct pool *p, size_t size, struct domain *registered)
 {
-	p->free = NULL;
-	p->chunks = NULL;
-	p->count = 0;
-	p->size = inlay_round_up(size, 64);
-	p->domain = registered;
+	*p = (struct pool){.size = inlay_round_up(size, 64), .domain = registered};
 	return pool_grow(p);
 }
 
