@@ -23,7 +23,8 @@
 #define MAGIC 0x796c6e69u
 #define HELLO_MS 20u      /* between two hellos: once, twice, ... this */
 #define HELLO_TRIES 50u   /* at most so many times */
-#define BYE_MS 10000u     /* for what was sent to be acknowledged */
+#define BYE_MS 10000u     /* for what was sent to be acknowledged, */
+#define ANSWER_MS 1000u   /* if the peer answers within so many of these */
 #define AT_A_TIME 16u     /* peers whose time is looked at, */
 #define CALLS 16u         /* and that get a first hello: so many have room in the ring */
 
@@ -294,7 +295,7 @@ void connect_step(struct endpoint *ep)
 
 void connect_bye(struct endpoint *ep)
 {
-	uint64_t end = milliseconds() + BYE_MS;
+	const uint64_t begin = milliseconds(), end = begin + BYE_MS;
 	struct peer *p;
 	bool owed;
 
@@ -304,7 +305,8 @@ void connect_bye(struct endpoint *ep)
 	do {
 		progress(ep);
 		for (p = ep->peers, owed = false; p; p = p->next)
-			owed |= (p->state >= PEER_READY && p->qp && inlay_sq_pending(&p->sq)) || p->resend != p->sent;
+			owed |= (p->state >= PEER_READY && p->qp && inlay_sq_pending(&p->sq)) ||
+				(p->resend != p->sent && (p->seen || ep->now < begin + ANSWER_MS));
 	} while (owed && milliseconds() < end);
 	for (p = ep->peers; p; p = p->next)
 		if (p->state == PEER_READY || p->state == PEER_CONNECTING)
