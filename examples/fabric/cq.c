@@ -104,10 +104,7 @@ ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 	return cq->error ? -FI_EAVAIL : -FI_EAGAIN;
 }
 
-/*
- * An application often reads once more after a read that emptied the queue. That second read returns -FI_EAGAIN
- * without polling the device.
- */
+/* The read after one that emptied the queue returns -FI_EAGAIN without polling the device. */
 INLAY_ALWAYS ssize_t cq_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source, bool tagged)
 {
 	uint8_t *first, *last;

@@ -156,13 +156,10 @@ static bool is_basic(const struct fi_domain_attr *d, uint32_t version)
 	return d->mr_mode == FI_MR_BASIC || (d->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
 }
 
-/*
- * Names what the hints ask for and this device does not offer; NULL: nothing. have was made by offer(); hints
- * that were left out are 0.
- */
+/* Names what the hints ask for and this device does not offer; NULL: nothing. have: from offer(). */
 static const char *misfit(const struct fi_info *hints, const struct fi_info *have, uint32_t version)
 {
-	static const struct fi_tx_attr no_tx;
+	static const struct fi_tx_attr no_tx; /* hints that are left out count as 0 */
 	static const struct fi_rx_attr no_rx;
 	static const struct fi_ep_attr no_ep;
 	static const struct fi_domain_attr no_domain;
@@ -280,7 +277,7 @@ static bool local(const char *node, uint64_t flags)
 static int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
 		    struct fi_info **info)
 {
-	struct fi_info **last = info, asked;
+	struct fi_info **last = info, asked = {0};
 	struct ibv_device **list;
 	int i, n = 0;
 
@@ -291,7 +288,6 @@ static int info_get(uint32_t version, const char *node, const char *service, uin
 	}
 	if (node && !local(node, flags)) /* any service will do: the device gives queue pairs their numbers */
 		return -FI_ENODATA;
-	memset(&asked, 0, sizeof(asked));
 	if (hints)
 		asked = *hints;
 	if (flags & FI_SOURCE)
@@ -329,22 +325,16 @@ struct fi_provider provider = {FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), F
 
 #define SET(type, name, ...) settings.name = (type)setting(#name, __VA_ARGS__);
 
-/* FI_INLAY_TRANSPORT, the only setting that is not a number. False: it is neither rc nor dc. */
-static bool set_transport(void)
-{
-	char *given = NULL;
-
-	fi_param_define(&provider, "transport", FI_PARAM_STRING,
-			"rc: a queue pair for each peer; dc: a few for all of them [rc]");
-	fi_param_get_str(&provider, "transport", &given);
-	settings.dc = given && !strcmp(given, "dc");
-	return !given || settings.dc || !strcmp(given, "rc");
-}
-
 FI_EXT_INI
 {
+	char *transport = NULL;
+
 	SETTINGS(SET)
-	if (!set_transport())
+	fi_param_define(&provider, "transport", FI_PARAM_STRING,
+			"rc: a queue pair for each peer; dc: a few for all of them [rc]");
+	fi_param_get_str(&provider, "transport", &transport);
+	settings.dc = transport && !strcmp(transport, "dc");
+	if (transport && !settings.dc && strcmp(transport, "rc"))
 		WARN(FI_LOG_CORE, "transport is rc or dc: rc is taken\n");
 	if (settings.rails > 1 && (settings.dc || settings.tag_offload)) {
 		WARN(FI_LOG_CORE, "rails is 1 with transport dc, and with tag_offload\n");

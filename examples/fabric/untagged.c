@@ -5,18 +5,13 @@
  */
 #include "message.h"
 
-/* Gives the buffer of a multi-receive back to the application. FI_RECV would mean that a message has come. */
-static void multi_end(struct endpoint *ep, struct op *op)
-{
-	if (op->told && !cq_room(ep->rx_cq, 1))
-		cq_add(ep->rx_cq, op->context, FI_MULTI_RECV, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
-	op_give(ep, op);
-}
-
 void untagged_part_end(struct endpoint *ep, struct op *op)
 {
-	if (!--op->refs && op->kind == OP_SPENT)
-		multi_end(ep, op);
+	if (--op->refs || op->kind != OP_SPENT)
+		return;
+	if (op->told && !cq_room(ep->rx_cq, 1)) /* FI_RECV would mean that a message has come */
+		cq_add(ep->rx_cq, op->context, FI_MULTI_RECV, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+	op_give(ep, op);
 }
 
 static bool is_from(const struct op *op, const struct peer *p)
