@@ -58,19 +58,12 @@ struct atomic {
 	case FI_BAND: r = (T)(o & v); break; \
 	case FI_BXOR: r = (T)(o ^ v); break; \
 	case FI_MSWAP: r = (T)((v & c) | (o & ~c)); break;
-
-#define INTEGER(T) ORDERED BITS(T)
+#define INTEGER(X, name) X(name, name##_t, uint64_t, ORDERED BITS(name##_t))
 
 /* In the order of enum fi_datatype: name, type, type to calculate in, operations beside ANY. */
 #define TYPES(X) \
-	X(int8, int8_t, uint64_t, INTEGER(int8_t)) \
-	X(uint8, uint8_t, uint64_t, INTEGER(uint8_t)) \
-	X(int16, int16_t, uint64_t, INTEGER(int16_t)) \
-	X(uint16, uint16_t, uint64_t, INTEGER(uint16_t)) \
-	X(int32, int32_t, uint64_t, INTEGER(int32_t)) \
-	X(uint32, uint32_t, uint64_t, INTEGER(uint32_t)) \
-	X(int64, int64_t, uint64_t, INTEGER(int64_t)) \
-	X(uint64, uint64_t, uint64_t, INTEGER(uint64_t)) \
+	INTEGER(X, int8) INTEGER(X, uint8) INTEGER(X, int16) INTEGER(X, uint16) \
+	INTEGER(X, int32) INTEGER(X, uint32) INTEGER(X, int64) INTEGER(X, uint64) \
 	X(float, float, float, ORDERED) \
 	X(double, double, double, ORDERED) \
 	X(float_complex, float complex, float complex, ) \
@@ -276,9 +269,8 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 {
 	const bool fetch = (a->flags & FI_READ) != 0;
 	const bool answer = fetch || (a->flags & (FI_DELIVERY_COMPLETE | SILENT)) == FI_DELIVERY_COMPLETE;
-	const struct wire wire = {0, WIRE_ATOMIC | FLAG_HANDLE | (answer ? FLAG_ANSWER : 0) | (fetch ? FLAG_FETCH : 0),
-				  (uint16_t)((unsigned int)a->op << 8 | (unsigned int)a->type), a->remote};
-	const struct target target = {(uint32_t)a->key, (uint32_t)count};
+	const uint8_t flags = WIRE_ATOMIC | FLAG_HANDLE | (answer ? FLAG_ANSWER : 0) | (fetch ? FLAG_FETCH : 0);
+	const uint16_t what = (uint16_t)((unsigned int)a->op << 8 | (unsigned int)a->type);
 	const size_t size = types[a->type].size;
 	const uint8_t need = size == 8 ? ABLE_8 : size == 4 ? ABLE_4 : 0;
 	const bool native = p->able & need && !(a->remote & (size - 1));
@@ -291,19 +283,15 @@ static int start(struct endpoint *ep, struct peer *p, const struct atomic *a, si
 	op = op_with_buf(ep, native ? OP_NATIVE : answer ? OP_ATOMIC : OP_MESSAGE, p, a->context, done);
 	if (!op)
 		return -FI_EAGAIN;
-	op->len = 0;
+	op->len = a->results ? count * size : 0;
 	op->iovs = (uint8_t)a->results;
-	for (size_t i = 0; i < a->results; i++) {
+	for (size_t i = 0; i < a->results; i++)
 		op->iov[i] = (struct iovec){a->result[i].addr, a->result[i].count * size};
-		op->len += op->iov[i].iov_len;
-	}
 	op->buf = (uint8_t *)op->iov[0].iov_base;
 	op->step = step_of(a->type, a->op, p->able & ep->domain->able);
 	op->asked = 0;
 	r = request_of(op);
-	r->wire = wire;
-	r->handle = op_handle(op);
-	r->target = target;
+	*r = (struct request){0, {0, flags, what, a->remote}, op_handle(op), {(uint32_t)a->key, (uint32_t)count}};
 	op->bounce->len = (uint32_t)(gather(gather(r->values, a->iov, a->iovs, size), a->compare, a->compares, size) -
 				     (uint8_t *)&r->wire);
 	if (native)
@@ -357,10 +345,7 @@ static int asked(struct endpoint *ep, struct peer *p, const struct message *m)
 	n = carry_out(ep, m, r->values);
 	if (n < 0)
 		WARN(FI_LOG_EP_DATA, "an atomic operation of a peer is refused: %s\n", fi_strerror(-n));
-	memset(r, 0, sizeof(*r));
-	r->wire.flags = WIRE_ANSWER | FLAG_HANDLE;
-	r->wire.segments = (uint16_t)(n < 0 ? -n : 0);
-	r->handle = m->handle;
+	*r = (struct request){0, {0, WIRE_ANSWER | FLAG_HANDLE, (uint16_t)(n < 0 ? -n : 0), 0}, m->handle, {0, 0}};
 	op->bounce->len = (uint32_t)(sizeof(*r) - sizeof(r->landing) + (n > 0 && m->flags & FLAG_FETCH ? (size_t)n : 0));
 	if (m->flags & FLAG_ANSWER)
 		atomic_again(ep, op);

@@ -153,8 +153,7 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **out
 	av->domain->users++;
 	if (attr->type == FI_AV_UNSPEC)
 		attr->type = FI_AV_TABLE;
-	fid_init(&av->fid.fid, FI_CLASS_AV, context, &fid_ops);
-	av->fid.ops = &av_ops;
+	av->fid = (struct fid_av){{FI_CLASS_AV, context, &fid_ops}, &av_ops};
 	*out = &av->fid;
 	return 0;
 }

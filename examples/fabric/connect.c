@@ -23,7 +23,8 @@
 #define MAGIC 0x796c6e69u
 #define HELLO_MS 20u      /* between two hellos: once, twice, ... this */
 #define HELLO_TRIES 50u   /* at most so many times */
-#define BYE_MS 10000u     /* for what was sent to be acknowledged */
+#define BYE_MS 10000u     /* for what was sent to be acknowledged, */
+#define ANSWER_MS 1000u   /* if the peer answers within so many of these */
 #define AT_A_TIME 16u     /* peers whose time is looked at, */
 #define CALLS 16u         /* and that get a first hello: so many have room in the ring */
 
@@ -77,8 +78,10 @@ static void say(struct endpoint *ep, const struct inlay_av *av, struct hello *h,
 	h->kind = kind;
 	h->eager = EAGER;
 	h->from = ep->name;
-	if (settings.rails > 1)
-		h->beyond = ep == ep->first ? ep->second->name : ep->first->name;
+	if (ep != ep->first)
+		h->beyond = ep->first->name;
+	else if (ep->second)
+		h->beyond = ep->second->name;
 	h->to = to;
 	if (!inlay_post(&ep->ud, MLX5_OPCODE_SEND, &wr, INLAY_SIGNALED | INLAY_INLINE))
 		inlay_sq_ring(&ep->ud);
@@ -170,8 +173,11 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 			say_hello(p, BYE); /* it has not noticed yet */
 		return;
 	}
-	if (p->seen && late)
-		peer_fail(p, FI_ECONNRESET, 0);
+	if (late && p->seen && p->state != PEER_IDLE) {
+		peer_fail(p, p->ep == p->ep->first ? FI_ECONNRESET : FI_EHOSTUNREACH, 0);
+		if (p->other && p->ep == p->ep->first) /* if p had failed before: the numbers are its connection's */
+			peer_fail(p->other, FI_ECONNRESET, 0);
+	}
 	if (p->state == PEER_FAILING) /* its last completions are still to come: the next hello will do */
 		return;
 	if (p->state == PEER_FAILED)
@@ -275,8 +281,11 @@ void connect_step(struct endpoint *ep)
 		} else if (p->state == PEER_READY && settings.keepalive_ms && now >= p->probe_at) {
 			connect_probe(p);
 			p->probe_at = now + (uint64_t)settings.keepalive_ms;
-		} else if (p->state == PEER_IDLE && p->other && p->other->state == PEER_READY) {
-			connect_start(p);
+		} else if (p->wanted && p->state != PEER_FAILING) {
+			p->state = PEER_IDLE;
+			p->wanted = connect_start(p) == -FI_EAGAIN;
+		} else if (p->state == PEER_FAILING) {
+			peer_flushed(p);
 		}
 	}
 	ep->looking = p;
@@ -286,7 +295,7 @@ void connect_step(struct endpoint *ep)
 
 void connect_bye(struct endpoint *ep)
 {
-	uint64_t end = milliseconds() + BYE_MS;
+	const uint64_t begin = milliseconds(), end = begin + BYE_MS;
 	struct peer *p;
 	bool owed;
 
@@ -296,8 +305,8 @@ void connect_bye(struct endpoint *ep)
 	do {
 		progress(ep);
 		for (p = ep->peers, owed = false; p; p = p->next)
-			owed |= p->state >= PEER_READY && ((p->qp && inlay_sq_pending(&p->sq)) ||
-							   (p->resend != p->sent && !peer_lost(p)));
+			owed |= (p->state >= PEER_READY && p->qp && inlay_sq_pending(&p->sq)) ||
+				(p->resend != p->sent && (p->seen || ep->now < begin + ANSWER_MS));
 	} while (owed && milliseconds() < end);
 	for (p = ep->peers; p; p = p->next)
 		if (p->state == PEER_READY || p->state == PEER_CONNECTING)

@@ -42,16 +42,13 @@ struct fi_cq_err_entry *cq_fail(struct cq *cq, void *context, uint64_t flags, in
 	struct cq_error *error = (struct cq_error *)calloc(1, sizeof(*error));
 	struct fi_cq_err_entry *e = error ? &error->e : &cq->lost;
 
+	*e = (struct fi_cq_err_entry){.op_context = context, .flags = flags, .err = err, .prov_errno = syndrome};
 	if (error) {
 		*cq->last_error = error;
 		cq->last_error = &error->next;
 	} else {
 		WARN(FI_LOG_CQ, "no memory for an error: %s\n", fi_strerror(err));
 	}
-	e->op_context = context;
-	e->flags = flags;
-	e->err = err;
-	e->prov_errno = syndrome;
 	return e;
 }
 
@@ -236,8 +233,9 @@ int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out
 	cq->last_error = &cq->error;
 	cq->domain = container_of(fid, struct domain, fid);
 	cq->domain->users++;
-	fid_init(&cq->fid.fid, FI_CLASS_CQ, context, &fid_ops);
-	cq->fid.ops = cq->domain->lock || attr->format != FI_CQ_FORMAT_TAGGED ? &cq_ops : &cq_ops_plain;
+	cq->fid = (struct fid_cq){{FI_CLASS_CQ, context, &fid_ops}, &cq_ops};
+	if (!cq->domain->lock && attr->format == FI_CQ_FORMAT_TAGGED)
+		cq->fid.ops = &cq_ops_plain;
 	*out = &cq->fid;
 	return 0;
 }
@@ -403,8 +401,7 @@ int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_c
 		return -FI_ENOMEM;
 	c->domain = container_of(fid, struct domain, fid);
 	c->domain->users++;
-	fid_init(&c->fid.fid, FI_CLASS_CNTR, context, &counter_fid_ops);
-	c->fid.ops = &counter_ops;
+	c->fid = (struct fid_cntr){{FI_CLASS_CNTR, context, &counter_fid_ops}, &counter_ops};
 	*out = &c->fid;
 	return 0;
 }

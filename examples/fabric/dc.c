@@ -88,12 +88,10 @@ int dc_register(struct peer *p)
 		return 0;
 	if (ep->peer_count >> INDEX_BITS)
 		return -FI_ENOSPC;
-	if (!(ep->peer_count & (ep->peer_count - 1))) { /* 0, or a power of two: full */
-		all = (struct peer **)realloc(ep->by_index, (ep->peer_count ? 2 * ep->peer_count : 1) * sizeof(*all));
-		if (!all)
-			return -FI_ENOMEM;
-		ep->by_index = all;
-	}
+	all = (struct peer **)realloc(ep->by_index, (ep->peer_count + 1) * sizeof(*all));
+	if (!all)
+		return -FI_ENOMEM;
+	ep->by_index = all;
 	p->index = ep->peer_count++;
 	ep->by_index[p->index] = p;
 	return 0;

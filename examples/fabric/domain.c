@@ -111,9 +111,7 @@ static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_
 		return err;
 	}
 	d->fabric->users++;
-	fid_init(&d->fid.fid, FI_CLASS_DOMAIN, context, &fid_ops);
-	d->fid.ops = &domain_ops;
-	d->fid.mr = &mr_ops;
+	d->fid = (struct fid_domain){{FI_CLASS_DOMAIN, context, &fid_ops}, &domain_ops, &mr_ops};
 	*out = &d->fid;
 	return 0;
 }
@@ -167,8 +165,7 @@ static int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_e
 		return -FI_ENOMEM;
 	eq->fabric = container_of(fid, struct fabric, fid);
 	eq->fabric->users++;
-	fid_init(&eq->fid.fid, FI_CLASS_EQ, context, &eq_fid_ops);
-	eq->fid.ops = &eq_ops;
+	eq->fid = (struct fid_eq){{FI_CLASS_EQ, context, &eq_fid_ops}, &eq_ops};
 	*out = &eq->fid;
 	return 0;
 }
@@ -198,8 +195,7 @@ int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out, void *cont
 	f = (struct fabric *)calloc(1, sizeof(*f));
 	if (!f)
 		return -FI_ENOMEM;
-	fid_init(&f->fid.fid, FI_CLASS_FABRIC, context, &fabric_fid_ops);
-	f->fid.ops = &fabric_ops;
+	f->fid = (struct fid_fabric){.fid = {FI_CLASS_FABRIC, context, &fabric_fid_ops}, .ops = &fabric_ops};
 	*out = &f->fid;
 	return 0;
 }

@@ -28,7 +28,7 @@ int pair_make(struct endpoint *ep, enum ibv_qp_type type, uint32_t sends, uint32
 	return err ? err : inlay_connect_local(here, *qp, &ep->attr, why);
 }
 
-/* The CQ, sized for the peers that may be sent to at a time, and the shared receive queue. */
+/* The CQ, sized for the peers that may be sent to at a time, and the shared receive queue, filled. */
 static int make_queues(struct endpoint *ep, const char **why)
 {
 	const uint32_t holders = settings.dc ? INITIATORS : (uint32_t)settings.peers;
@@ -52,7 +52,27 @@ static int make_queues(struct endpoint *ep, const char **why)
 	if (!ep->ibsrq)
 		return inlay_refuse_(-errno, why, "no shared receive queue: lower FI_INLAY_RECEIVES");
 	err = inlay_srq_from_srq(&ep->srq, ep->ibsrq, &ep->cq, why);
+	err = err ? err : progress_feed(ep, &ep->srq);
 	return err || !ep->offload ? err : offload_open(ep, why);
+}
+
+static int enable(struct endpoint *ep);
+static void endpoint_free(struct endpoint *ep);
+
+/* If its device does not start now, the other one is enough. */
+static void enable_second(struct endpoint *ep, struct endpoint *second)
+{
+	second->av = ep->av;
+	second->tx_cq = ep->tx_cq;
+	second->rx_cq = ep->rx_cq;
+	if (enable(second)) {
+		WARN(FI_LOG_EP_CTRL, "there is no second connection to peers\n");
+		endpoint_free(second);
+		ep->second = NULL;
+		return;
+	}
+	ep->looks.kind = OP_SECOND;
+	wait_for_room(ep, &ep->looks);
 }
 
 static int enable(struct endpoint *ep)
@@ -75,30 +95,20 @@ static int enable(struct endpoint *ep)
 	ep->holders = (struct peer **)calloc(settings.dc ? INITIATORS : (size_t)settings.peers, sizeof(*ep->holders));
 	ep->name.incarnation = nanoseconds(CLOCK_REALTIME);
 	err = ep->holders ? match_init(ep) : -FI_ENOMEM;
-	err = err ? err : make_queues(ep, &why);
-	err = err ? err : pair_make(ep, IBV_QPT_UD, UD_RING / 4, HELLO_SIZE, &ep->ud_qp, &ep->ud, &ep->here, &why);
-	err = err ? err : inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, &why);
-	err = err || !settings.dc ? err : dc_target(ep, &why);
 	if (!err)
 		why = "no registered memory for receives: lower FI_INLAY_RECEIVES";
 	err = err ? err : pool_init(&ep->small, SMALL_MESSAGE, NULL);
 	err = err ? err : pool_init(&ep->bounce, INLAY_GRH + WIRE_MAX + settings.eager, ep->domain);
-	err = err ? err : progress_feed(ep, &ep->srq);
-	err = err || !ep->offload ? err : offload_feed(ep);
+	err = err ? err : make_queues(ep, &why);
+	err = err ? err : pair_make(ep, IBV_QPT_UD, UD_RING / 4, HELLO_SIZE, &ep->ud_qp, &ep->ud, &ep->here, &why);
+	err = err ? err : inlay_connect_rts(ep->ud_qp, &ep->here, NULL, &ep->attr, &why);
+	err = err || !settings.dc ? err : dc_target(ep, &why);
 	if (err) {
 		WARN(FI_LOG_EP_CTRL, "%s\n", why);
 		return err;
 	}
-	if (ep->second) {
-		ep->second->av = ep->av;
-		ep->second->tx_cq = ep->tx_cq;
-		ep->second->rx_cq = ep->rx_cq;
-		err = enable(ep->second);
-		if (err)
-			return err;
-		ep->looks.kind = OP_SECOND;
-		wait_for_room(ep, &ep->looks);
-	}
+	if (ep->second)
+		enable_second(ep, ep->second);
 	inlay_connect_pack(&ep->here, ep->name.record);
 	ep->now = milliseconds();
 	ep->late.kind = OP_LATE;
@@ -324,14 +334,12 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	(void)!getrandom(&ep->seed, sizeof(ep->seed), 0);
 	ep->recv_tail = &ep->recv_head;
 	ep->kept_tail = &ep->kept_head;
+	ep->late_tail = &ep->late_head;
 	ep->waiting_tail = &ep->waiting_head;
-	fid_init(&ep->fid.fid, FI_CLASS_EP, context, &fid_ops);
-	ep->fid.ops = &ep_ops;
-	ep->fid.cm = &cm_ops;
-	ep->fid.msg = &msg_ops;
-	ep->fid.rma = &rma_ops;
-	ep->fid.tagged = &tagged_ops;
-	ep->fid.atomic = &atomic_ops;
+	ep->fid = (struct fid_ep){
+		.fid = {FI_CLASS_EP, context, &fid_ops}, .ops = &ep_ops, .cm = &cm_ops, .msg = &msg_ops,
+		.rma = &rma_ops, .tagged = &tagged_ops, .atomic = &atomic_ops,
+	};
 	*out = &ep->fid;
 	return 0;
 }

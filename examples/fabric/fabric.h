@@ -98,7 +98,7 @@ enum wire_kind {
 	WIRE_ATOMIC = 0x80,       /* to be carried out; see atomic.c */
 	WIRE_ANSWER = 0xa0,       /* it was */
 	WIRE_STAND_IN = 0xc0,     /* for the message that came before it; see offload.c */
-	WIRE_RAIL = 0xe0,         /* the number of the message that follows; see rail.c */
+	WIRE_RAIL = 0xe0,         /* the number of the message that follows, and whose numbers; see rail.c */
 	WIRE_KINDS = 0xe0
 };
 
@@ -130,6 +130,7 @@ INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
 #define SMALL_MESSAGE 192u        /* longer ones keep the bounce buffer that they came in */
 #define HELLO_SIZE 168u           /* of connect.c's datagrams */
 #define PEER_RING 128u            /* WQEBBs of a connection */
+#define QUEUED 64u                /* messages to a peer that may wait for a connection */
 #define INITIATORS 8u             /* that all peers share, if settings.dc */
 
 /* An incoming message, its lengths checked against the bytes received. */
@@ -250,7 +251,7 @@ enum op_kind {
 	OP_RMA,                   /* a read or a write, by pieces; its fields are those of OP_READ */
 	OP_NATIVE,                /* an atomic operation of the device's, step by step */
 	OP_ATOMIC,                /* waits for WIRE_ANSWER */
-	OP_BOUNCED,               /* a message in its bounce buffer, until it is acknowledged */
+	OP_BOUNCED,               /* a message in its bounce buffer, until it is acknowledged; see rail.c */
 	OP_MESSAGE                /* a message of atomic.c that waits for room, then for its acknowledgement */
 };
 
@@ -290,13 +291,15 @@ struct op {
 	uint32_t refs;            /* multi-receive: messages that are coming into it */
 	struct op *parent;        /* of a part of its buffer, for one message; NULL for all others */
 	uint64_t tag, data;       /* of the message */
-	uint64_t remote_handle;
+	uint64_t remote_handle;   /* OP_BOUNCED: the message's number */
 	size_t min;               /* multi-receive: the least that must be left */
 	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request; OP_BOUNCED; RMA: what is read back */
 	struct iovec iov[IOV_LIMIT];
 	struct segment segment[IOV_LIMIT];
 	struct inlay_cache_region *region[IOV_LIMIT];
 };
+
+#define NO_ENTRY UINT32_MAX
 
 /* A bounce buffer, or a small one that holds an unexpected message. */
 struct buf {
@@ -309,7 +312,7 @@ struct buf {
 	uint32_t size;            /* room in data */
 	struct inlay_cache_region *region; /* its memory's, if that is registered */
 	uint32_t attempt;         /* kept message: as in struct message */
-	uint32_t entry;           /* late message: its buffer is still this entry's of the shared receive queue */
+	uint32_t entry;           /* late message: its buffer is this entry's of the shared receive queue, or NO_ENTRY's */
 	uint8_t data[] __attribute__((aligned(64)));
 };
 
@@ -364,6 +367,7 @@ struct peer {
 	bool named;               /* while strangers are forgotten: memory names it */
 	bool guest;               /* a stranger that is CONNECTING, READY or FAILING */
 	bool calling;             /* its first hello was said just now */
+	bool wanted;              /* a connection is to be begun, since one over the other device was made */
 	uint8_t syndrome;         /* why it failed, if the device knows */
 	uint16_t err;             /* why it failed */
 	fi_addr_t addr;           /* FI_ADDR_NOTAVAIL: not in the address vector */
@@ -383,9 +387,12 @@ struct peer {
 	uint64_t tag_bits, tag_source; /* those that it matches, and those that say that we are the sender */
 	struct buf *content;      /* came ahead of its stand-in */
 
-	/* settings.rails, see rail.c */
+	/* See rail.c. The last four only with settings.rails */
+	uint64_t sent, resend;    /* number of the next message: a new one, one to be posted */
 	struct peer *other;       /* over the other device; NULL: not known yet */
-	uint64_t sent, resend, received; /* the next message's number: a new one, one to be posted, one to come */
+	struct name beyond;       /* of that, as the last hello says */
+	uint64_t received;        /* number of the next message to come */
+	struct buf *early;        /* those whose turn has not come, in order */
 
 	/* settings.dc: qp and sq are those of a borrowed initiator, or NULL and empty */
 	struct inlay_av target;
@@ -434,7 +441,7 @@ struct endpoint {
 
 	struct domain *domain;
 	struct endpoint *first, *second; /* this endpoint's halves, one per device; second: NULL with one device */
-	struct op looks;          /* always in the waiting list: progress of the second */
+	struct op looks;          /* always in the waiting list, if there is a second: its progress */
 	struct av *av;
 	struct ibv_cq *ibcq;
 	struct ibv_comp_channel *channel; /* if its completions can be waited for */
@@ -463,7 +470,7 @@ struct endpoint {
 	uint64_t now;             /* milliseconds, as of the last look */
 	struct op *waiting_head, **waiting_tail; /* reads and FINs that found no room */
 	struct buf *late_head, **late_tail; /* messages that found no memory, oldest first */
-	struct op late;           /* waits while there are some */
+	struct op late;           /* waits while there are some; told: it does */
 	struct op **chunks;       /* of operations */
 	uint32_t chunk_count;
 	size_t min_multi_recv;
@@ -493,13 +500,6 @@ int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, s
 #define CALL(name, parameters, ...) static ssize_t name parameters { return __VA_ARGS__; }
 
 #define FID_OPS(close, bind, control) {sizeof(struct fi_ops), close, bind, control, no_ops_open, NULL, NULL}
-
-INLAY_FN void fid_init(struct fid *fid, size_t fclass, void *context, struct fi_ops *ops)
-{
-	fid->fclass = fclass;
-	fid->context = context;
-	fid->ops = ops;
-}
 
 /* bind of objects that take an event queue only */
 int eq_bind(struct fid *fid, struct fid *eq, uint64_t flags);
@@ -543,10 +543,6 @@ INLAY_ALWAYS ssize_t leave_post(struct endpoint *ep, ssize_t result)
 
 int regions_init(struct domain *d);
 void regions_fini(struct domain *d);
-
-/* Registers memory for all devices of a domain, and deregisters it. 0 or a negative errno */
-int memory_reg(struct domain *d, struct inlay_cache_region *r);
-int memory_dereg(void *unused, struct inlay_cache_region *r);
 
 /* Follows each registration. Without a second device, all but use is 0. */
 struct region_more {
@@ -664,12 +660,7 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 {
 	struct cq_entry *c = (struct cq_entry *)(void *)cq->last;
 
-	c->e.op_context = context;
-	c->e.flags = flags;
-	c->e.len = len;
-	c->e.buf = buf;
-	c->e.data = data;
-	c->e.tag = tag;
+	c->e = (struct fi_cq_tagged_entry){context, flags, len, buf, data, tag};
 	cq_added(cq, c, source);
 }
 
@@ -734,7 +725,9 @@ struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32
 int peer_open(struct peer *p);   /* a new connection: its queue pair, in INIT. 0 or a negative errno */
 int peer_pair(struct peer *p);   /* gives it a queue pair, or an initiator. 0 or a negative errno */
 int peer_borrow(struct peer *p); /* what a post needs. 0 or -FI_EAGAIN */
-void peer_ready(struct peer *p); /* it can be sent to from now on */
+void peer_ready(struct peer *p); /* it can be sent to from now on, */
+void peer_sendable(struct peer *p); /* and by the short ways, if they know how */
+void peer_welcome(struct peer *p); /* no longer a guest */
 void peer_fail(struct peer *p, int err, uint8_t syndrome); /* everything under way fails with err, a positive errno */
 void peer_flushed(struct peer *p); /* a completion has come in of one that is failing */
 void peer_events(struct endpoint *ep); /* which queue pairs take no more receives */
@@ -753,18 +746,25 @@ struct op *op_with_buf(struct endpoint *ep, uint8_t kind, struct peer *p, void *
 void op_end(struct endpoint *ep, struct op *op, int err);
 void op_drop(struct endpoint *ep, struct op *op);
 
-/* ---- Two devices: rail.c ---- */
+/* ---- Messages that wait, two devices: rail.c ---- */
 
 /* A connection of p's that can be posted to; NULL: none now. rail_next: for the next piece of a read or write. */
 struct peer *rail_of(struct peer *p);
 struct peer *rail_next(const struct op *op);
 
-/* Sends a message through a bounce buffer, or, over two devices, any message. 0 or -FI_EAGAIN. */
+/* Whether a message must have a number. */
+INLAY_ALWAYS bool rail_numbers(const struct peer *p)
+{
+	return settings.rails > 1 || p->state != PEER_READY || p->resend != p->sent;
+}
+
+/* Sends a message through a bounce buffer: a long one, or any that must have a number. 0 or -FI_EAGAIN. */
 int bounced_send(struct peer *p, const void *head, size_t len, const struct iovec *iov, size_t iovs, void *context,
 		 uint32_t done);
 void rail_again(struct op *op); /* it has failed with its connection */
-void rail_retry(struct op *op); /* there may be room, or another connection */
-void rail_link(struct peer *p, const struct name *name); /* p has this name on the other device */
+void rail_retry(struct op *op); /* there may be room, or a connection */
+void rail_link(struct peer *p, const struct name *beyond); /* which p says it is on the other device */
+void rail_forget(struct peer *p); /* all messages that have numbers */
 int rail_arrived(struct peer *p, const struct message *m); /* WIRE_RAIL. 0 or -FI_EAGAIN */
 
 /* The peer on the domain's own device, which operations name; NULL: not known yet */
@@ -985,7 +985,6 @@ void wait_for_room(struct endpoint *ep, struct op *op); /* in the ring to its pe
 
 uint32_t offload_cqes(struct endpoint *ep); /* asks the device; what it wants of the CQ */
 int offload_open(struct endpoint *ep, const char **why); /* 0 or a negative errno */
-int offload_feed(struct endpoint *ep);
 void offload_close(struct endpoint *ep);
 
 /* Whether the peer's device can match this tagged message itself. If not, a stand-in follows it. */
@@ -1014,5 +1013,6 @@ void atomic_again(struct endpoint *ep, struct op *op); /* OP_NATIVE, OP_MESSAGE:
 int progress_feed(struct endpoint *ep, struct inlay_srq *srq); /* fills it for the first time */
 void progress_replace(struct endpoint *ep, struct inlay_srq *srq, const struct mlx5_cqe64 *cqe); /* with the spare buffer */
 void progress_late(struct endpoint *ep); /* there may be memory now */
+void progress_set_aside(struct endpoint *ep, struct buf *b); /* a message, to be handled later */
 
 #endif

@@ -74,17 +74,14 @@ static struct fid_nic *nic_of(struct ibv_context *context, const uint8_t *gid)
 		free(n);
 		return NULL;
 	}
-	fid_init(&n->fid.fid, FI_CLASS_NIC, NULL, &nic_ops);
+	n->fid = (struct fid_nic){{FI_CLASS_NIC, NULL, &nic_ops}, &n->device, &n->bus, &n->link, NULL};
 	n->users = 1;
-	n->fid.device_attr = &n->device;
-	n->fid.bus_attr = &n->bus;
-	n->fid.link_attr = &n->link;
-	n->device.name = strcpy(n->name, ibv_get_device_name(context->device));
-	sprintf(n->device.device_id = n->id, "0x%04x", n->attr.vendor_part_id & 0xffff);
-	sprintf(n->device.device_version = n->version, "%u", n->attr.hw_ver);
-	sprintf(n->device.vendor_id = n->vendor, "0x%04x", n->attr.vendor_id & 0xffff);
-	n->device.driver = (char *)(uintptr_t)"mlx5_core";
-	n->device.firmware = n->attr.fw_ver;
+	n->device = (struct fi_device_attr){
+		n->name, n->id, n->version, n->vendor, (char *)(uintptr_t)"mlx5_core", n->attr.fw_ver};
+	strcpy(n->name, ibv_get_device_name(context->device));
+	sprintf(n->id, "0x%04x", n->attr.vendor_part_id & 0xffff);
+	sprintf(n->version, "%u", n->attr.hw_ver);
+	sprintf(n->vendor, "0x%04x", n->attr.vendor_id & 0xffff);
 	snprintf(path, sizeof(path), "%s/device", context->device->ibdev_path);
 	real = realpath(path, NULL);
 	pci = &n->bus.attr.pci;

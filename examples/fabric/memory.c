@@ -25,7 +25,6 @@ static void *watching(void *arg)
  */
 static struct domain *watched;
 static pthread_mutex_t watched_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static void fork_begin(void)
 {
@@ -46,7 +45,7 @@ static void fork_child(void)
 	pthread_mutex_unlock(&watched_lock);
 }
 
-static void fork_handlers(void)
+static __attribute__((constructor)) void fork_handlers(void)
 {
 	pthread_atfork(fork_begin, fork_parent, fork_child);
 }
@@ -57,7 +56,6 @@ static void watch_start(struct domain *d)
 	sigset_t all, was;
 	int err;
 
-	pthread_once(&fork_once, fork_handlers);
 	pthread_mutex_lock(&watched_lock);
 	err = inlay_monitor_init(&d->monitor, d->caches, 1, &why);
 	d->watch = WATCH_OFF;
@@ -86,7 +84,8 @@ enum use {
 	USE_GIVEN                 /* nor ours: the application's */
 };
 
-int memory_reg(struct domain *d, struct inlay_cache_region *r)
+/* Registers memory for all devices of a domain. 0 or a negative errno. */
+static int memory_reg(struct domain *d, struct inlay_cache_region *r)
 {
 	struct region_more *more = region_more(r);
 	int err = inlay_cache_reg_mr(d->pd, r);
@@ -104,12 +103,21 @@ int memory_reg(struct domain *d, struct inlay_cache_region *r)
 	return 0;
 }
 
-int memory_dereg(void *unused, struct inlay_cache_region *r)
+static int memory_dereg(void *unused, struct inlay_cache_region *r)
 {
 	if (region_more(r)->mr)
 		ibv_dereg_mr(region_more(r)->mr);
 	region_more(r)->mr = NULL;
 	return inlay_cache_dereg_mr(NULL, r);
+}
+
+/* The same for a region that is not the cache's. */
+static int region_make(struct domain *d, struct inlay_cache_region *r, const void *addr, size_t len, uint32_t access,
+		       enum use use)
+{
+	*r = (struct inlay_cache_region){.start = (uintptr_t)addr, .len = len, .access = access};
+	*region_more(r) = (struct region_more){.use = use};
+	return memory_reg(d, r);
 }
 
 static int region_reg(void *context, struct inlay_cache_region *r)
@@ -128,16 +136,9 @@ static int region_reg(void *context, struct inlay_cache_region *r)
  */
 static APART int region_beyond(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **out)
 {
-	struct inlay_cache_region *r = (struct inlay_cache_region *)calloc(1, sizeof(*r) + sizeof(struct region_more));
-	int err = r ? 0 : -FI_ENOMEM;
+	struct inlay_cache_region *r = (struct inlay_cache_region *)malloc(sizeof(*r) + sizeof(struct region_more));
+	int err = r ? region_make(d, r, addr, len + !len, access, USE_BEYOND) : -FI_ENOMEM;
 
-	if (!err) {
-		r->start = (uintptr_t)addr;
-		r->len = len + !len;
-		r->access = access;
-		region_more(r)->use = USE_BEYOND;
-		err = memory_reg(d, r);
-	}
 	if (err)
 		free(r);
 	else
@@ -234,11 +235,12 @@ static struct fi_ops fid_ops = FID_OPS(mr_close, no_bind, no_control);
 static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **out)
 {
 	struct domain *d = container_of(fid, struct domain, fid.fid);
-	unsigned int access = IBV_ACCESS_LOCAL_WRITE;
+	const struct iovec *v = attr->mr_iov;
+	uint32_t access = IBV_ACCESS_LOCAL_WRITE;
 	struct mr *m, **at;
 	int err;
 
-	if (attr->iov_count != 1 || !attr->mr_iov->iov_len || attr->offset || attr->auth_key_size)
+	if (attr->iov_count != 1 || !v->iov_len || attr->offset || attr->auth_key_size)
 		return -FI_EINVAL;
 	if (flags & ~(uint64_t)FI_RMA_PMEM)
 		return -FI_EBADFLAGS;
@@ -249,25 +251,18 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
 	m = (struct mr *)calloc(1, sizeof(*m));
 	if (!m)
 		return -FI_ENOMEM;
-	m->region.start = (uintptr_t)attr->mr_iov->iov_base;
-	m->region.len = attr->mr_iov->iov_len;
-	m->region.access = access;
-	err = memory_reg(d, &m->region);
-	if (err && !(access & IBV_ACCESS_REMOTE_WRITE)) { /* to be read only, perhaps from read-only memory */
-		m->region.access &= ~(uint32_t)IBV_ACCESS_LOCAL_WRITE;
-		err = memory_reg(d, &m->region);
-	}
+	err = region_make(d, &m->region, v->iov_base, v->iov_len, access, USE_GIVEN);
+	if (err && !(access & IBV_ACCESS_REMOTE_WRITE)) /* to be read only, perhaps from read-only memory */
+		err = region_make(d, &m->region, v->iov_base, v->iov_len, access & ~(uint32_t)IBV_ACCESS_LOCAL_WRITE, USE_GIVEN);
 	if (err) {
-		WARN(FI_LOG_MR, "%zu bytes cannot be registered: %s\n", attr->mr_iov->iov_len, strerror(-err));
+		WARN(FI_LOG_MR, "%zu bytes cannot be registered: %s\n", v->iov_len, strerror(-err));
 		free(m);
 		return err;
 	}
-	m->more.use = USE_GIVEN;
 	m->domain = d;
 	m->access = attr->access;
-	m->fid.key = m->region.rkey | (uint64_t)m->more.rkey << 32;
-	m->fid.mem_desc = m;
-	fid_init(&m->fid.fid, FI_CLASS_MR, attr->context, &fid_ops);
+	m->fid = (struct fid_mr){
+		{FI_CLASS_MR, attr->context, &fid_ops}, m, m->region.rkey | (uint64_t)m->more.rkey << 32};
 	*out = &m->fid;
 	enter(d);
 	at = bucket(d, m->fid.key);
@@ -310,11 +305,7 @@ INLAY_STATIC_ASSERT(offsetof(struct chunk, more) == sizeof(struct inlay_cache_re
 
 int pool_init(struct pool *p, size_t size, struct domain *registered)
 {
-	p->free = NULL;
-	p->chunks = NULL;
-	p->count = 0;
-	p->size = inlay_round_up(size, 64);
-	p->domain = registered;
+	*p = (struct pool){.size = inlay_round_up(size, 64), .domain = registered};
 	return pool_grow(p);
 }
 
@@ -340,9 +331,7 @@ APART int pool_grow(struct pool *p)
 
 	if (memory == MAP_FAILED)
 		return -FI_ENOMEM;
-	c->region = (struct inlay_cache_region){.start = (uintptr_t)c, .len = CHUNK_BYTES, .access = IBV_ACCESS_LOCAL_WRITE};
-	c->more.use = USE_GIVEN;
-	if (p->domain && memory_reg(p->domain, &c->region)) {
+	if (p->domain && region_make(p->domain, &c->region, c, CHUNK_BYTES, IBV_ACCESS_LOCAL_WRITE, USE_GIVEN)) {
 		munmap(c, CHUNK_BYTES);
 		return -FI_ENOMEM;
 	}
@@ -352,9 +341,7 @@ APART int pool_grow(struct pool *p)
 	for (at = c->data; at + stride <= (uint8_t *)c + CHUNK_BYTES; at += stride) {
 		struct buf *b = (struct buf *)(void *)at;
 
-		b->lkey = c->region.lkey;
-		b->region = &c->region;
-		b->size = (uint32_t)p->size;
+		*b = (struct buf){.lkey = c->region.lkey, .region = &c->region, .size = (uint32_t)p->size};
 		buf_give(p, b);
 	}
 	return 0;

@@ -15,8 +15,7 @@ static inline int message_parse(const void *at, uint32_t bytes, uint32_t attempt
 	struct segment segment;
 	uint32_t head, i;
 
-	memset(m, 0, sizeof(*m));
-	m->attempt = attempt;
+	*m = (struct message){.attempt = attempt};
 	if (bytes < sizeof(*wire))
 		return -FI_EINVAL;
 	if (wire->op)
@@ -97,12 +96,7 @@ INLAY_ALWAYS bool message_put(void *entry, const void *at, uint8_t flags, uint32
 		__builtin_unreachable();
 	if (INLAY_UNLIKELY(len > room))
 		return false;
-	e->op_context = context;
-	e->flags = told;
-	e->len = len;
-	e->buf = to;
-	e->data = data;
-	e->tag = wire->tag;
+	*e = (struct fi_cq_tagged_entry){context, told, len, to, data, wire->tag};
 	if (INLAY_LIKELY(len <= 64))
 		inlay_copy(to, payload, len);
 	else

@@ -58,22 +58,16 @@ uint32_t offload_cqes(struct endpoint *ep)
 	return inlay_srq_cqes((uint32_t)settings.receives) + command_ring(o) + 2 * o->tags;
 }
 
-static struct ibv_srq *make_srq(const struct endpoint *ep)
-{
-	struct ibv_srq_init_attr_ex init = {
-		.attr = {(uint32_t)settings.receives, 1, 0}, .srq_type = IBV_SRQT_TM, .pd = ep->domain->uar.pd, .cq = ep->ibcq,
-		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM,
-		.tm_cap = {ep->offload->tags, 1}, /* 1: of libmlx5's command queue, which stays idle */
-	};
-
-	return ibv_create_srq_ex(ep->domain->context, &init);
-}
-
 int offload_open(struct endpoint *ep, const char **why)
 {
 	struct offload *o = ep->offload;
+	struct ibv_srq_init_attr_ex init = {
+		.attr = {(uint32_t)settings.receives, 1, 0}, .srq_type = IBV_SRQT_TM, .pd = ep->domain->uar.pd, .cq = ep->ibcq,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM,
+		.tm_cap = {o->tags, 1}, /* 1: of libmlx5's command queue, which stays idle */
+	};
+	struct ibv_srq *srq = ibv_create_srq_ex(ep->domain->context, &init);
 	struct inlay_connect_record here;
-	struct ibv_srq *srq = make_srq(ep);
 	size_t size;
 	int err;
 
@@ -82,12 +76,9 @@ int offload_open(struct endpoint *ep, const char **why)
 	ep->rc_srq = srq;
 	ep->ignored = 0; /* the table is not made anew: the list names places in it */
 	err = inlay_srq_from_srq(&o->srq, srq, &ep->cq, why);
-	if (!err)
-		err = pair_make(ep, IBV_QPT_RC, command_ring(o) / 4, 0, &o->qp, &o->commands, &here, why);
-	if (!err)
-		err = inlay_connect_rts(o->qp, &here, &here, &ep->attr, why);
-	if (!err)
-		err = inlay_cq_reserve(&ep->cq, 2 * o->tags, why);
+	err = err ? err : pair_make(ep, IBV_QPT_RC, command_ring(o) / 4, 0, &o->qp, &o->commands, &here, why);
+	err = err ? err : inlay_connect_rts(o->qp, &here, &here, &ep->attr, why);
+	err = err ? err : inlay_cq_reserve(&ep->cq, 2 * o->tags, why);
 	if (err)
 		return err;
 	size = inlay_tag_list_size(o->tags, inlay_sq_size(&o->commands));
@@ -95,14 +86,8 @@ int offload_open(struct endpoint *ep, const char **why)
 	if (!o->memory)
 		return -FI_ENOMEM;
 	err = inlay_tag_list_init(&o->list, o->memory, size, o->tags, &o->commands, 0);
-	if (!err)
-		err = inlay_tag_rx_init(&o->rx, &ep->match, &o->list, (uint32_t)settings.eager);
-	return err ? inlay_refuse_(err, why, "no command queue of that size") : 0;
-}
-
-int offload_feed(struct endpoint *ep)
-{
-	return progress_feed(ep, &ep->offload->srq);
+	err = err ? err : inlay_tag_rx_init(&o->rx, &ep->match, &o->list, (uint32_t)settings.eager);
+	return err ? inlay_refuse_(err, why, "no command queue of that size") : progress_feed(ep, &o->srq);
 }
 
 void offload_close(struct endpoint *ep)
@@ -143,9 +128,7 @@ int offload_send(struct endpoint *ep, struct peer *p, const struct send *s, size
 	for (size_t i = 0; i < s->iovs; i++)
 		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
 	*slot = next;
-	sge.addr = (uintptr_t)(bounced ? op->bounce->data : small);
-	sge.length = (uint32_t)len;
-	sge.lkey = bounced ? op->bounce->lkey : 0;
+	sge = (struct ibv_sge){(uintptr_t)(bounced ? op->bounce->data : small), (uint32_t)len, bounced ? op->bounce->lkey : 0};
 	/* There is room: OFFLOAD_ROOM. */
 	return inlay_tag_send_eager(&p->sq, app, tag, &sge, 1, (bounced ? INLAY_SIGNALED : signal | INLAY_INLINE) | INLAY_RING);
 }
@@ -170,9 +153,7 @@ int offload_post(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask
 	if (op->iovs == 1 && op->len >= settings.eager && op->len <= INT32_MAX && o->list.room &&
 	    !region_get(ep->domain, op->mr[0], op->buf, op->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, op->region)) {
 		op->regions = 1;
-		sge.addr = (uintptr_t)op->buf;
-		sge.length = (uint32_t)op->len;
-		sge.lkey = op->region[0]->lkey;
+		sge = (struct ibv_sge){(uintptr_t)op->buf, (uint32_t)op->len, op->region[0]->lkey};
 	}
 	r = inlay_tag_rx_post(&o->rx, key, mask, op->regions ? &sge : NULL, (uintptr_t)op, found);
 	if (r || !found->in_hw)
@@ -186,12 +167,6 @@ static struct op *op_in(const struct inlay_match_found *found)
 	return (struct op *)(uintptr_t)found->cookie;
 }
 
-static void end_early(struct endpoint *ep, struct op *op, int err)
-{
-	op_let_go(ep, op);
-	recv_end_early(ep, op, err);
-}
-
 void offload_end(struct endpoint *ep, uint64_t handle, int err)
 {
 	struct inlay_match_found found;
@@ -200,7 +175,7 @@ void offload_end(struct endpoint *ep, uint64_t handle, int err)
 	if (r < 0)
 		return;
 	if (r)
-		end_early(ep, op_in(&found), err);
+		recv_end_early(ep, op_in(&found), err);
 	else
 		op_in(&found)->err = err; /* for when the device has let go of it */
 	inlay_sq_ring(&ep->offload->commands);
@@ -214,30 +189,27 @@ int offload_parse(const void *at, uint32_t bytes, struct message *m)
 
 	if (inlay_tmh_get(at, bytes, &tmh) || tmh.opcode != IBV_TMH_EAGER)
 		return -FI_EINVAL;
-	m->kind = tmh.app_ctx & STAND_IN ? WIRE_STAND_IN : WIRE_EAGER;
-	m->flags = FLAG_TAGGED | (tmh.app_ctx & WITH_DATA ? FLAG_DATA : 0);
-	m->tag = tmh.tag;
-	m->data = tmh.app_ctx & (WITH_DATA - 1);
-	m->payload = (const uint8_t *)at + INLAY_TMH_BYTES;
-	m->len = bytes - INLAY_TMH_BYTES;
+	*m = (struct message){
+		.kind = tmh.app_ctx & STAND_IN ? WIRE_STAND_IN : WIRE_EAGER, .tag = tmh.tag, .attempt = m->attempt,
+		.flags = FLAG_TAGGED | (tmh.app_ctx & WITH_DATA ? FLAG_DATA : 0), .data = tmh.app_ctx & (WITH_DATA - 1),
+		.payload = (const uint8_t *)at + INLAY_TMH_BYTES, .len = bytes - INLAY_TMH_BYTES,
+	};
 	return 0;
 }
 
 /* A receive on the device's list has its message. */
-static void landed(struct endpoint *ep, struct peer *p, const struct inlay_tag_wc *wc)
+static void landed(struct endpoint *ep, struct peer *p, struct op *op, const struct inlay_tag_wc *wc)
 {
-	struct op *op = (struct op *)(uintptr_t)wc->wr_id;
 	struct buf *content = p && wc->app_ctx & STAND_IN ? p->content : NULL;
 
-	if (content)
-		p->content = NULL;
-	if (!p || (wc->app_ctx & STAND_IN && !content)) {
-		end_early(ep, op, FI_EIO);
-		return;
-	}
 	op_let_go(ep, op);
 	if (content) {
+		p->content = NULL;
 		arrive_meet_kept(ep, content, op);
+		return;
+	}
+	if (!p || wc->app_ctx & STAND_IN) {
+		recv_end_early(ep, op, FI_EIO);
 		return;
 	}
 	if (wc->payload)
@@ -323,7 +295,7 @@ static void broken(struct endpoint *ep)
 	while (inlay_match_next(&ep->match, &at, &found))
 		if (found.kind == INLAY_MATCH_POSTED && found.in_hw) {
 			inlay_match_remove(&ep->match, found.handle, &found);
-			end_early(ep, op_in(&found), FI_EIO);
+			recv_end_early(ep, op_in(&found), FI_EIO);
 		}
 	ep->offload->list.room = 0;
 }
@@ -331,28 +303,20 @@ static void broken(struct endpoint *ep)
 /* A completion of a receive on the list, or of a command. */
 void offload_listed(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *cqe)
 {
-	struct inlay_tag_wc wc;
+	struct inlay_tag_wc wc = {0};
+	const int kind = inlay_tag_rx_complete(&ep->offload->rx, cqe, inlay_cq_cqe_size(&ep->cq), &wc);
+	struct op *op = (struct op *)(uintptr_t)wc.wr_id;
 
-	switch (inlay_tag_rx_complete(&ep->offload->rx, cqe, inlay_cq_cqe_size(&ep->cq), &wc)) {
-	case INLAY_TAG_RX_DONE:
-		landed(ep, p, &wc);
-		break;
-	case INLAY_TAG_RX_RNDV: /* which we do not send */
-	case INLAY_TAG_RX_FAILED:
-		end_early(ep, (struct op *)(uintptr_t)wc.wr_id, p && p->err ? p->err : FI_EIO);
-		break;
-	case INLAY_TAG_RX_CANCELED:
-		end_early(ep, (struct op *)(uintptr_t)wc.wr_id, ((struct op *)(uintptr_t)wc.wr_id)->err);
-		break;
-	case INLAY_TAG_RX_BROKEN:
+	if (kind == INLAY_TAG_RX_DONE)
+		landed(ep, p, op, &wc);
+	else if (kind == INLAY_TAG_RX_FAILED || kind == INLAY_TAG_RX_RNDV) /* the latter we do not send */
+		recv_end_early(ep, op, p && p->err ? p->err : FI_EIO);
+	else if (kind == INLAY_TAG_RX_CANCELED)
+		recv_end_early(ep, op, op->err);
+	else if (kind == INLAY_TAG_RX_BROKEN)
 		broken(ep);
-		break;
-	case INLAY_TAG_RX_PLAIN: /* an entry without a message */
+	else if (kind == INLAY_TAG_RX_PLAIN) /* an entry without a message */
 		inlay_srq_recycle(&ep->offload->srq, cqe);
-		break;
-	default:
-		break;
-	}
 }
 
 int offload_received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)

@@ -126,14 +126,19 @@ static int addrs_grow(struct endpoint *ep)
 	return 0;
 }
 
-/* The short ways lead to it, by the first of its addresses, if they know how to send. */
-static void make_ready(struct peer *p)
+/* The short ways lead to it by the first of its addresses. */
+void peer_sendable(struct peer *p)
 {
 	struct endpoint *ep = p->ep;
 
-	if (p->slots && p->state == PEER_READY && !settings.dc && settings.rails < 2 && !p->by_nic && p->addr < ep->addrs &&
-	    ep->by_addr[p->addr] == p)
+	if (p->slots && !rail_numbers(p) && !settings.dc && !p->by_nic && p->addr < ep->addrs && ep->by_addr[p->addr] == p)
 		ep->ready[p->addr] = p;
+}
+
+void peer_welcome(struct peer *p)
+{
+	p->ep->guests -= p->guest;
+	p->guest = false;
 }
 
 struct peer *peer_of(struct endpoint *ep, fi_addr_t addr)
@@ -148,7 +153,7 @@ struct peer *peer_of(struct endpoint *ep, fi_addr_t addr)
 	if (!p)
 		return NULL;
 	ep->by_addr[addr] = p;
-	make_ready(p);
+	peer_sendable(p);
 	return p;
 }
 
@@ -160,8 +165,9 @@ void peer_named(struct endpoint *ep, fi_addr_t addr, const struct inlay_connect_
 		return;
 	p->addr = addr;
 	p->listed = true;
-	ep->guests -= p->guest;
-	p->guest = false;
+	peer_welcome(p);
+	if (p->other)
+		peer_welcome(p->other);
 	peer_of(ep, addr);
 }
 
@@ -211,7 +217,9 @@ struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32
 		*result = connect_start(p);
 	if (*result)
 		goto out;
-	if ((p->state == PEER_READY || (p->state >= PEER_FAILING && peer_open_to(p))) && !(flags & FI_FENCE && busy(p)))
+	if ((p->state == PEER_READY || (p->state >= PEER_FAILING && peer_open_to(p)) ||
+	     (p->state == PEER_CONNECTING && flags & (FI_MSG | FI_TAGGED))) &&
+	    p->sent - p->resend < QUEUED && !(flags & FI_FENCE && busy(p)))
 		return p;
 	*result = p->state >= PEER_FAILING && !p->forgotten ? -p->err : -FI_EAGAIN;
 out:
@@ -252,7 +260,7 @@ APART int peer_borrow(struct peer *p)
 		}
 		*at = p;
 		p->holder = at;
-		make_ready(p);
+		peer_sendable(p);
 		return 0;
 	}
 	from = ep->holders[ep->turn++ % n];
@@ -266,6 +274,7 @@ APART int peer_borrow(struct peer *p)
 /* Closes a connection, even a half-made one. */
 static void peer_close(struct peer *p)
 {
+	struct peer *first = rail_first(p);
 	struct endpoint *ep = p->ep;
 	uint32_t qpn;
 
@@ -285,10 +294,11 @@ static void peer_close(struct peer *p)
 	if (p->content)
 		unkeep(ep, p->content);
 	p->content = NULL;
+	if (first && !peer_open_to(first))
+		rail_forget(first);
 	if (p->state == PEER_FAILING) {
 		ep->unsettled--;
-		ep->guests -= p->guest;
-		p->guest = false;
+		peer_welcome(p);
 		p->state = p->forgotten ? PEER_IDLE : PEER_FAILED;
 	}
 	p->forgotten = false;
@@ -329,8 +339,8 @@ int peer_open(struct peer *p)
 	if (err)
 		return err;
 	p->attempt++;
-	p->sent = p->resend = p->received = 0;
-	p->seen = p->flushed = false;
+	rail_forget(p);
+	p->seen = p->flushed = p->wanted = false;
 	p->drained = settings.dc; /* an initiator receives nothing */
 	return 0;
 }
@@ -341,7 +351,7 @@ void peer_ready(struct peer *p)
 	p->probe_at = p->ep->now + (uint64_t)settings.keepalive_ms;
 	p->ep->unsettled--;
 	connect_called(p);
-	make_ready(p);
+	peer_sendable(p);
 }
 
 /* ---- Failure ---- */
@@ -392,14 +402,14 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 
 void peer_flushed(struct peer *p)
 {
-	/* A NOP that can only be flushed, so that its completion is the last. Without room for it messages may be lost. */
+	/* A NOP that can only be flushed, so that its completion is the last. Without room connect_step calls again. */
 	if (p->drained && !p->flushed) {
-		if (!peer_begin(p)) {
-			peer_slot(p)->kind = SLOT_NONE;
-			if (inlay_post(&p->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED))
-				return;
-			inlay_sq_ring(&p->sq);
-		}
+		if (peer_begin(p))
+			return;
+		peer_slot(p)->kind = SLOT_NONE;
+		if (inlay_post(&p->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED))
+			return;
+		inlay_sq_ring(&p->sq);
 		p->flushed = true;
 	}
 	if (p->flushed && !inlay_sq_pending(&p->sq))

@@ -131,10 +131,24 @@ INLAY_ALWAYS bool received_short(struct endpoint *ep, const struct mlx5_cqe64 *c
 	return true;
 }
 
-/*
- * Sets a message aside that finds no memory, so that the completions behind its own can be taken. It stays in the
- * buffer of its entry, and the senders wait once there are no entries. Later messages join it.
- */
+static void wait_late(struct endpoint *ep)
+{
+	if (!ep->late.told)
+		wait_for_room(ep, &ep->late);
+	ep->late.told = true;
+}
+
+/* The completions behind its own can be taken, but later messages join it. */
+APART void progress_set_aside(struct endpoint *ep, struct buf *b)
+{
+	b->next = NULL;
+	*ep->late_tail = b;
+	ep->late_tail = &b->next;
+	ep->short_cqe = 0xff; /* short messages do not overtake it */
+	wait_late(ep);
+}
+
+/* A message that finds no memory stays in the buffer of its entry. The senders wait once there are no entries. */
 static APART void set_aside(struct endpoint *ep, struct peer *p, const void *data, uint32_t bytes, struct buf *b,
 			    uint32_t entry)
 {
@@ -143,14 +157,7 @@ static APART void set_aside(struct endpoint *ep, struct peer *p, const void *dat
 	b->attempt = p->attempt;
 	b->len = bytes;
 	b->entry = entry;
-	b->next = NULL;
-	if (!ep->late_head) {
-		ep->late_tail = &ep->late_head;
-		ep->short_cqe = 0xff; /* short messages do not overtake it */
-		wait_for_room(ep, &ep->late);
-	}
-	*ep->late_tail = b;
-	ep->late_tail = &b->next;
+	progress_set_aside(ep, b);
 }
 
 /* Those of a connection that is over are dropped. */
@@ -161,19 +168,25 @@ APART void progress_late(struct endpoint *ep)
 	int r;
 
 	recv_settle(ep->rx_cq);
+	ep->late.told = false;
 	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 	while ((b = ep->late_head)) {
-		struct buf *next = b->next;
-
+		ep->late_head = b->next; /* first, since b may be kept, and others join the list */
+		if (!b->next)
+			ep->late_tail = &ep->late_head;
 		r = cq_room(ep->rx_cq, 2) || cq_room(ep->tx_cq, 2) ? -FI_EAGAIN :
 		    b->attempt != b->peer->attempt ? 0 : arrive_any(ep, b->peer, b->data, b->len, b);
 		if (r < 0) {
-			wait_for_room(ep, &ep->late);
+			ep->late_head = b;
+			if (!b->next)
+				ep->late_tail = &b->next;
+			wait_late(ep);
 			return;
 		}
-		ep->late_head = next;
 		cqe.wqe_counter = inlay_to_be16((uint16_t)b->entry);
-		if (r)
+		if (b->entry == NO_ENTRY)
+			buf_give(&ep->bounce, b);
+		else if (r)
 			progress_replace(ep, &ep->srq, &cqe);
 		else
 			inlay_srq_recycle(&ep->srq, &cqe);

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rail.c: two devices (FI_INLAY_RAILS=2). An endpoint has a second one on the other device, which the application
- * does not see, and so a peer has a second struct peer there, its `other`, with a connection of its own.
+ * rail.c: messages in bounce buffers, messages that wait for their connection, and two devices (FI_INLAY_RAILS=2).
  *
- *   messages       are numbered, and go over the first connection that is open
+ * A message that finds its connection still being made, or that goes over two devices, has a number. In their order
+ * such messages wait until they can be posted.
+ *
+ * With two devices an endpoint has a second one on the other device, which the application does not see, and so a
+ * peer has a second struct peer there, its `other`, with a connection of its own.
+ *
+ *   messages       go over the first connection that is open; a WIRE_RAIL in front of each says its number
  *   reads, writes  go over both, a piece here, a piece there
  *   atomics        are messages, since two devices are not atomic to each other
  *
- * A hello names the sender's endpoint on the other device. If a connection dies while the other is open, nobody is
- * told. When all of its completions are in, what failed is repeated over the other: messages in order and with their
- * numbers, by which the receiver drops those that it has had, and sets aside those that come too early; reads and
- * writes from their beginning.
+ * A hello names the sender's endpoint on the other device. Two peers are each other's `other` once the hello of each
+ * has named the other one. If a connection dies while the other is open, nobody is told. When all of its completions
+ * are in, what failed is repeated over the other: messages in order and with their numbers, by which the receiver
+ * drops those that it has had, and sets aside those that come too early; reads and writes from their beginning.
  */
 #include "message.h"
 
@@ -18,9 +23,8 @@
 
 struct peer *rail_of(struct peer *p)
 {
-	if (p->state < PEER_FAILING)
-		return peer_open_to(p) ? p : NULL;
-	return p->state == PEER_FAILED && p->other && p->other->state == PEER_READY ? p->other : NULL;
+	return p->state == PEER_READY ? p :
+	       p->state == PEER_FAILED && p->other && p->other->state == PEER_READY ? p->other : NULL;
 }
 
 struct peer *rail_next(const struct op *op)
@@ -30,11 +34,25 @@ struct peer *rail_next(const struct op *op)
 	return p && other && other->state == PEER_READY && op->asked / settings.piece % 2 ? other : p;
 }
 
+static struct wire *wire_of(const struct buf *b)
+{
+	return (struct wire *)(uintptr_t)b->data;
+}
+
+/* A device that matches tags wants a stand-in after a tagged message. */
 static int post(struct peer *rail, struct op *op)
 {
 	const struct ibv_sge sge = {(uintptr_t)op->bounce->data, op->bounce->len, rail_lkey(rail, op->bounce->region)};
+	struct wire *wire = wire_of(op->bounce);
+	const bool ahead = rail->by_nic && wire->flags & FLAG_TAGGED;
 
-	return op_post(rail, op, MLX5_OPCODE_SEND, op->segment, 0, &sge);
+	wire->flags |= ahead ? FLAG_AHEAD : 0;
+	if (peer_begin(rail) || (ahead && inlay_sq_room(&rail->sq) < OFFLOAD_ROOM) ||
+	    op_post(rail, op, MLX5_OPCODE_SEND, op->segment, 0, &sge))
+		return -FI_EAGAIN;
+	if (ahead)
+		offload_stand_in(rail, wire->tag);
+	return 0;
 }
 
 INLAY_ALWAYS void fill(struct buf *b, uint8_t *to, const void *head, size_t len, const struct iovec *iov, size_t iovs)
@@ -48,23 +66,23 @@ INLAY_ALWAYS void fill(struct buf *b, uint8_t *to, const void *head, size_t len,
 static APART int numbered_send(struct peer *p, const void *head, size_t len, const struct iovec *iov, size_t iovs,
 			       void *context, uint32_t done)
 {
-	const struct wire wire = {0, WIRE_RAIL, 0, p->sent};
-	struct peer *rail = p->resend == p->sent ? rail_of(p) : NULL;
-	struct op *op = rail ? op_with_buf(p->ep, OP_BOUNCED, p, context, done) : NULL;
+	const struct wire wire = {0, WIRE_RAIL, (uint16_t)p->attempt, p->sent};
+	struct op *op = op_with_buf(p->ep, OP_BOUNCED, p, context, done);
+	uint8_t *to;
 
 	if (!op)
 		return -FI_EAGAIN;
 	op->attempt = p->attempt;
-	fill(op->bounce, (uint8_t *)mempcpy(op->bounce->data, &wire, sizeof(wire)), head, len, iov, iovs);
-	if (post(rail, op)) {
-		op_drop(p->ep, op);
-		return -FI_EAGAIN;
-	}
-	p->resend = ++p->sent;
+	op->remote_handle = p->sent++;
+	to = op->bounce->data;
+	if (settings.rails > 1)
+		to = (uint8_t *)mempcpy(to, &wire, sizeof(wire));
+	fill(op->bounce, to, head, len, iov, iovs);
+	rail_retry(op);
 	return 0;
 }
 
-/* Over one device nothing is posted again, and the buffer is all that a message needs. */
+/* Without a number nothing is posted again, and the buffer is all that a message needs. */
 int bounced_send(struct peer *p, const void *head, size_t len, const struct iovec *iov, size_t iovs, void *context,
 		 uint32_t done)
 {
@@ -72,7 +90,7 @@ int bounced_send(struct peer *p, const void *head, size_t len, const struct iove
 	struct ibv_sge sge;
 	struct buf *b;
 
-	if (INLAY_UNLIKELY(settings.rails > 1))
+	if (INLAY_UNLIKELY(rail_numbers(p)))
 		return numbered_send(p, head, len, iov, iovs, context, done);
 	if (peer_begin(p) || !(b = buf_take(&p->ep->bounce)))
 		return -FI_EAGAIN;
@@ -90,47 +108,83 @@ int bounced_send(struct peer *p, const void *head, size_t len, const struct iove
 	return 0;
 }
 
-/* The number of a message in its bounce buffer */
-static uint64_t number_of(const struct op *op)
-{
-	return ((const struct wire *)(const void *)op->bounce->data)->tag;
-}
-
 void rail_again(struct op *op)
 {
-	if (number_of(op) < op->peer->resend)
-		op->peer->resend = number_of(op);
-	wait_for_room(op->peer->ep, op);
+	struct peer *p = op->peer;
+
+	if (op->attempt == p->attempt && op->remote_handle < p->resend)
+		p->resend = op->remote_handle;
+	wait_for_room(p->ep, op);
 }
 
 void rail_retry(struct op *op)
 {
-	struct peer *p = op->peer, *rail = number_of(op) == p->resend ? rail_of(p) : NULL;
+	struct peer *p = op->peer, *rail = op->remote_handle == p->resend ? rail_of(p) : NULL;
 
-	if (op->attempt != p->attempt || peer_lost(p))
+	if (op->attempt != p->attempt || p->state == PEER_IDLE || peer_lost(p))
 		op_end(p->ep, op, p->err ? p->err : FI_ECONNRESET);
 	else if (!rail || post(rail, op))
 		wait_for_room(p->ep, op);
-	else
-		p->resend++;
+	else if (++p->resend == p->sent)
+		peer_sendable(p);
 }
 
-/* ---- Peers and messages in ---- */
+/* ---- Peers ---- */
 
-void rail_link(struct peer *p, const struct name *name)
+void rail_link(struct peer *p, const struct name *beyond)
 {
 	struct endpoint *first = p->ep->first, *ep = p->ep == first ? first->second : first;
 	struct inlay_connect_record place;
 	struct peer *other = p->other;
 
-	if (!other && !inlay_connect_unpack(&place, name->record, sizeof(name->record), NULL) && place.type == IBV_QPT_UD)
-		other = peer_of_name(ep, name, av_find(ep->av, name));
-	if (!other || (other->other && other->other != p))
+	p->beyond = *beyond;
+	if (!other && ep && !inlay_connect_unpack(&place, beyond->record, sizeof(beyond->record), NULL) &&
+	    place.type == IBV_QPT_UD)
+		other = peer_of_name(ep, beyond, av_find(ep->av, beyond));
+	if (!other)
 		return;
+	if (ep != first && (other->state == PEER_IDLE || (other->state >= PEER_FAILING && other->err != FI_EAGAIN)))
+		other->wanted = true; /* if it has failed, then because both have */
+	if (memcmp(&other->beyond, &p->name, sizeof(p->name)) || (ep == first && other->state >= PEER_FAILING))
+		return; /* it may be somebody else's, or is over */
 	p->other = other;
 	other->other = p;
-	if (ep != first && other->state == PEER_FAILED && other->err != FI_EAGAIN)
-		other->state = PEER_IDLE; /* p's last connection took it down, too */
+	if (p->listed || other->listed) {
+		peer_welcome(p);
+		peer_welcome(other);
+	}
+}
+
+void rail_forget(struct peer *p)
+{
+	struct buf *b;
+
+	p->sent = p->resend = p->received = 0;
+	while ((b = p->early)) {
+		p->early = b->next;
+		buf_give(&p->ep->bounce, b);
+	}
+}
+
+/* ---- Messages in ---- */
+
+/* Keeps a message whose turn has not come. */
+static int set_early(struct peer *p, struct peer *from, const struct message *m)
+{
+	struct buf *b = buf_take(&p->ep->bounce), **at = &p->early;
+
+	if (!b)
+		return -FI_EAGAIN;
+	while (*at && wire_of(*at)->tag < m->tag)
+		at = &(*at)->next;
+	b->peer = from;
+	b->attempt = from->attempt;
+	b->entry = NO_ENTRY;
+	b->len = (uint32_t)(m->len + sizeof(struct wire));
+	memcpy(b->data, m->payload - sizeof(struct wire), b->len);
+	b->next = *at;
+	*at = b;
+	return 0;
 }
 
 int rail_arrived(struct peer *from, const struct message *m)
@@ -140,17 +194,27 @@ int rail_arrived(struct peer *from, const struct message *m)
 	struct buf *b = NULL;
 	int r;
 
-	if (settings.rails < 2 || (p && m->tag < p->received))
-		return 0;
-	if (!p || m->tag - p->received > (uint64_t)settings.receives + PEER_RING || (len > 1 && m->payload[1] >= WIRE_RAIL)) {
+	if (settings.rails < 2 || (p && (m->segments != (uint16_t)p->their_attempt || m->tag < p->received)))
+		return 0; /* of another connection, or had before */
+	if (!p || m->flags != WIRE_RAIL || (len > 1 && m->payload[1] >= WIRE_RAIL) ||
+	    (m->tag - p->received > (uint64_t)settings.receives + PEER_RING && !p->ep->late_head)) {
 		peer_fail(from, FI_ECONNRESET, 0); /* it has told nobody of itself, or cannot have come so far */
 		return 0;
 	}
-	if (m->tag > p->received || (len > SMALL_MESSAGE && !(b = buf_take(&p->ep->bounce))))
+	if (m->tag > p->received)
+		return set_early(p, from, m);
+	if (len > SMALL_MESSAGE && !(b = buf_take(&p->ep->bounce)))
 		return -FI_EAGAIN;
 	r = arrive_any(p->ep, p, b ? memcpy(b->data, m->payload, len) : m->payload, len, b);
 	if (b && r != 1)
 		buf_give(&p->ep->bounce, b);
-	p->received += r >= 0;
-	return r < 0 ? r : 0;
+	if (r < 0)
+		return r;
+	p->received++;
+	b = p->early;
+	if (b && wire_of(b)->tag <= p->received) {
+		p->early = b->next;
+		progress_set_aside(p->ep, b);
+	}
+	return 0;
 }

@@ -90,6 +90,7 @@ static APART int match_ignore_less(struct endpoint *ep, uint64_t ignore)
 void recv_end_early(struct endpoint *ep, struct op *op, int err)
 {
 	cq_fail(ep->rx_cq, op->context, op->flags, err, 0)->buf = op->buf;
+	op_let_go(ep, op);
 	op->told = false;
 	if (op->kind == OP_MULTI && op->refs)
 		op->kind = OP_SPENT;

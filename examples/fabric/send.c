@@ -78,10 +78,10 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 	return 0;
 }
 
-static int post_any(struct peer *p, struct header *h, const struct iovec *iov, size_t iovs, size_t len, void *context,
+INLAY_ALWAYS int post_any(struct peer *p, struct header *h, const struct iovec *iov, size_t iovs, size_t len, void *context,
 		    uint32_t done)
 {
-	if (header_bytes(h->wire.flags) + len > INLINE_BYTES || settings.rails > 1) {
+	if (header_bytes(h->wire.flags) + len > INLINE_BYTES || rail_numbers(p)) {
 		if (!(h->wire.flags & FLAG_DATA))
 			h->data = h->handle;
 		return bounced_send(p, h, header_bytes(h->wire.flags), iov, iovs, context, done);
@@ -198,7 +198,8 @@ static ssize_t send_any(struct endpoint *ep, const struct send *s)
 	p = peer_for(ep, s->dest, s->context, done, s->flags, &err);
 	if (!p)
 		return err;
-	if ((at_once && cq_room(ep->tx_cq, 1)) || (p->by_nic && (peer_begin(p) || inlay_sq_room(&p->sq) < OFFLOAD_ROOM)))
+	if ((at_once && cq_room(ep->tx_cq, 1)) ||
+	    (p->by_nic && (rail_numbers(p) || peer_begin(p) || inlay_sq_room(&p->sq) < OFFLOAD_ROOM)))
 		return -FI_EAGAIN;
 	if (len > settings.eager || (s->flags & (FI_MATCH_COMPLETE | FI_INJECT)) == FI_MATCH_COMPLETE)
 		return send_rendezvous(ep, p, s, done);

@@ -383,7 +383,7 @@ CASE(test_turns)
 static void waits(struct side *s)
 {
 	for (uint32_t i = 0; i < 500; i++, poll_all())
-		assert_int_equal(fi_tinject(s->ep, out, 8, 0, PING), -FI_EAGAIN);
+		assert_int_equal(fi_tinject(s->ep, out, 8, 0, 0), i < 64 ? 0 : -FI_EAGAIN);
 }
 
 /* Strangers connect until there are as many as the settings say; whom the address vector has is no stranger. */

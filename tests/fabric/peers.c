@@ -50,22 +50,24 @@ static void are_told(struct side *s, int err)
 
 /* ---- Both at once, and neither ---- */
 
+/* Sends wait for their connection, and none overtakes another. */
 static void test_both(UNUSED void **state)
 {
+	static const size_t lens[] = {8, 150, 40000, 3000, 0, 64};
 	struct side *s[] = {&pair.a, &pair.b};
-	int sends[2], recvs[2], i, k;
+	int sends[2][6], recvs[2][6], i, k;
 
 	for (i = 0; i < 5; i++) {
 		pair_open(CAPS, 0);
-		for (k = 0; k < 2; k++) /* neither has seen the other's hello */
-			assert_int_equal(fi_tsend(s[k]->ep, out, 8, NULL, k ? pair.to_a : pair.to_b, 1, &sends[k]), -FI_EAGAIN);
-		for (k = 0; k < 2; k++) {
-			must(fi_trecv(s[k]->ep, in + 8 * k, 8, NULL, k ? pair.to_a : pair.to_b, 1, 0, &recvs[k]));
-			must(again(fi_tsend(s[k]->ep, out, 8, NULL, k ? pair.to_a : pair.to_b, 1, &sends[k])));
+		for (k = 0; k < 12; k++) { /* neither has seen the other's hello */
+			const fi_addr_t to = k % 2 ? pair.to_a : pair.to_b;
+
+			must(fi_tsend(s[k % 2]->ep, out, lens[k / 2], NULL, to, 1, &sends[k % 2][k / 2]));
+			must(fi_trecv(s[k % 2]->ep, in + 50000 * k, 50000, NULL, to, 1, 0, &recvs[k % 2][k / 2]));
 		}
-		for (k = 0; k < 2; k++) {
-			good(s[k], &sends[k]);
-			good(s[k], &recvs[k]);
+		for (k = 0; k < 12; k++) {
+			good(s[k % 2], &sends[k % 2][k / 2]);
+			assert_int_equal(good(s[k % 2], &recvs[k % 2][k / 2])->e.len, lens[k / 2]);
 		}
 		pair_close();
 	}
@@ -110,10 +112,13 @@ static void test_late(UNUSED void **state)
 	pair_open(CAPS, 0);
 	looks(&pair.b, false);
 	for (int i = 0; i < 2000; i++) {
-		assert_int_equal(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, 1, &here), -FI_EAGAIN);
+		assert_int_equal(fi_tsend(pair.a.ep, out, 8, NULL, pair.to_b, 1, &here), i < 64 ? 0 : -FI_EAGAIN);
 		poll_all();
 	}
+	assert_true(pair.a.first == pair.a.last);
 	looks(&pair.b, true);
+	for (int i = 0; i < 64; i++)
+		good(&pair.a, &here);
 	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
 	pair_close();
 }
