@@ -42,7 +42,7 @@ struct hello {
 	uint32_t your_attempt;    /* that SEEN is about */
 	struct name from;
 	uint64_t to;              /* incarnation */
-	uint64_t source;          /* BY_NIC: what goes into the tags of messages to me, | how many bits that are */
+	uint64_t source;          /* BY_NIC: what goes into the tags of messages to me, | how many bits that are; or rail_tie() */
 	uint8_t record[INLAY_CONNECT_SIZE]; /* OVER_DC: dc.c's */
 	struct name beyond;       /* the sender on the other device, if it has two */
 };
@@ -92,7 +92,7 @@ static void say_hello(struct peer *p, uint8_t kind)
 	struct hello h = {
 		.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0) | (settings.dc ? OVER_DC : 0) |
 				   (p->ep->offload ? BY_NIC : 0) | p->ep->domain->able << 4),
-		.source = p->source | p->ep->source_bits, .attempt = p->attempt, .your_attempt = p->their_attempt,
+		.source = p->ep == p->ep->first ? p->source | p->ep->source_bits : rail_tie(p), .attempt = p->attempt, .your_attempt = p->their_attempt,
 	};
 
 	if (settings.dc)
@@ -106,7 +106,8 @@ static void say_hello(struct peer *p, uint8_t kind)
 
 static int begin(struct peer *p)
 {
-	const bool stranger = !p->listed && !(p->other && p->other->listed);
+	const struct peer *first = p->other ? p->other : p->wanted;
+	const bool stranger = !p->listed && !(first && first->listed);
 	int err = stranger && p->ep->guests >= (uint32_t)settings.peers ? -FI_EAGAIN : reach(p->ep, &p->place, &p->av);
 
 	if (!err)
@@ -173,6 +174,8 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 			say_hello(p, BYE); /* it has not noticed yet */
 		return;
 	}
+	if (p->ep != p->ep->first && !rail_link(p, &in->beyond, in->source))
+		return;
 	if (late && p->seen && p->state != PEER_IDLE) {
 		peer_fail(p, p->ep == p->ep->first ? FI_ECONNRESET : FI_EHOSTUNREACH, 0);
 		if (p->other && p->ep == p->ep->first) /* if p had failed before: the numbers are its connection's */
@@ -202,8 +205,8 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 		return;
 	}
 	p->seen = true;
-	if (settings.rails > 1)
-		rail_link(p, &in->beyond);
+	if (p->ep->second)
+		rail_want(p, &in->beyond);
 	if (p->state == PEER_CONNECTING && in->flags & SEEN && in->your_attempt == p->attempt)
 		peer_ready(p);
 	if (!(in->flags & DONE) || in->your_attempt != p->attempt)
@@ -244,7 +247,7 @@ void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_
 	if (in.kind == HELLO)
 		hello_arrived(p, &in);
 	else if (in.kind == BYE && (int32_t)(in.attempt - p->their_attempt) >= 0 && p->state != PEER_IDLE)
-		peer_fail(p, FI_ECONNRESET, 0);
+		peer_fail(p, p->other && p->other->state == PEER_READY ? FI_EHOSTUNREACH : FI_ECONNRESET, 0);
 }
 
 /* ---- Time ---- */
@@ -281,9 +284,9 @@ void connect_step(struct endpoint *ep)
 		} else if (p->state == PEER_READY && settings.keepalive_ms && now >= p->probe_at) {
 			connect_probe(p);
 			p->probe_at = now + (uint64_t)settings.keepalive_ms;
-		} else if (p->wanted && p->state != PEER_FAILING) {
+		} else if (p->wanted && (p->state == PEER_IDLE || p->state == PEER_FAILED) && peer_in_rts(p->wanted)) {
 			p->state = PEER_IDLE;
-			p->wanted = connect_start(p) == -FI_EAGAIN;
+			connect_start(p);
 		} else if (p->state == PEER_FAILING) {
 			peer_flushed(p);
 		}

@@ -367,7 +367,6 @@ struct peer {
 	bool named;               /* while strangers are forgotten: memory names it */
 	bool guest;               /* a stranger that is CONNECTING, READY or FAILING */
 	bool calling;             /* its first hello was said just now */
-	bool wanted;              /* a connection is to be begun, since one over the other device was made */
 	uint8_t syndrome;         /* why it failed, if the device knows */
 	uint16_t err;             /* why it failed */
 	fi_addr_t addr;           /* FI_ADDR_NOTAVAIL: not in the address vector */
@@ -387,10 +386,11 @@ struct peer {
 	uint64_t tag_bits, tag_source; /* those that it matches, and those that say that we are the sender */
 	struct buf *content;      /* came ahead of its stand-in */
 
-	/* See rail.c. The last four only with settings.rails */
+	/* See rail.c. All but the first two only with settings.rails */
 	uint64_t sent, resend;    /* number of the next message: a new one, one to be posted */
 	struct peer *other;       /* over the other device; NULL: not known yet */
-	struct name beyond;       /* of that, as the last hello says */
+	struct peer *wanted;      /* over the domain's own: for its sake a connection is to be made */
+	struct name beyond;       /* who it says it is on the other device */
 	uint64_t received;        /* number of the next message to come */
 	struct buf *early;        /* those whose turn has not come, in order */
 
@@ -763,7 +763,9 @@ int bounced_send(struct peer *p, const void *head, size_t len, const struct iove
 		 uint32_t done);
 void rail_again(struct op *op); /* it has failed with its connection */
 void rail_retry(struct op *op); /* there may be room, or a connection */
-void rail_link(struct peer *p, const struct name *beyond); /* which p says it is on the other device */
+void rail_want(struct peer *first, const struct name *beyond); /* who it says it is on the other device */
+uint64_t rail_tie(const struct peer *p); /* the connection of the first that p's is to belong to, for a hello */
+bool rail_link(struct peer *p, const struct name *beyond, uint64_t tie); /* from its hello. False: it does not count */
 void rail_forget(struct peer *p); /* all messages that have numbers */
 int rail_arrived(struct peer *p, const struct message *m); /* WIRE_RAIL. 0 or -FI_EAGAIN */
 

@@ -294,7 +294,7 @@ static void peer_close(struct peer *p)
 	if (p->content)
 		unkeep(ep, p->content);
 	p->content = NULL;
-	if (first && !peer_open_to(first))
+	if (first && peer_lost(first))
 		rail_forget(first);
 	if (p->state == PEER_FAILING) {
 		ep->unsettled--;
@@ -340,7 +340,7 @@ int peer_open(struct peer *p)
 		return err;
 	p->attempt++;
 	rail_forget(p);
-	p->seen = p->flushed = p->wanted = false;
+	p->seen = p->flushed = false;
 	p->drained = settings.dc; /* an initiator receives nothing */
 	return 0;
 }
@@ -360,7 +360,7 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 {
 	const bool dead = err == FI_EHOSTUNREACH || err == FI_ETIMEDOUT || syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR ||
 			  (err == FI_ECONNRESET && p->state == PEER_CONNECTING);
-	const bool survives = dead && p->other && peer_in_rts(p->other);
+	const bool survives = dead && p->other && p->other->state == PEER_READY;
 	struct peer *first = survives ? NULL : rail_first(p);
 	struct endpoint *ep = p->ep;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};

@@ -12,8 +12,9 @@
  *   reads, writes  go over both, a piece here, a piece there
  *   atomics        are messages, since two devices are not atomic to each other
  *
- * A hello names the sender's endpoint on the other device. Two peers are each other's `other` once the hello of each
- * has named the other one. If a connection dies while the other is open, nobody is told. When all of its completions
+ * A hello names the sender's endpoint on the other device. A hello to the second endpoint also tells the attempts of the
+ * first connection that its own is to belong to, and counts only while that is open, and if the hello to the first
+ * endpoint has named its sender. If a connection dies while the other is open, nobody is told. When all of its completions
  * are in, what failed is repeated over the other: messages in order and with their numbers, by which the receiver
  * drops those that it has had, and sets aside those that come too early; reads and writes from their beginning.
  */
@@ -131,28 +132,44 @@ void rail_retry(struct op *op)
 
 /* ---- Peers ---- */
 
-void rail_link(struct peer *p, const struct name *beyond)
+/* NULL: no such peer, no device, or no memory */
+static struct peer *named(struct endpoint *ep, const struct name *name)
 {
-	struct endpoint *first = p->ep->first, *ep = p->ep == first ? first->second : first;
 	struct inlay_connect_record place;
-	struct peer *other = p->other;
 
-	p->beyond = *beyond;
-	if (!other && ep && !inlay_connect_unpack(&place, beyond->record, sizeof(beyond->record), NULL) &&
-	    place.type == IBV_QPT_UD)
-		other = peer_of_name(ep, beyond, av_find(ep->av, beyond));
-	if (!other)
-		return;
-	if (ep != first && (other->state == PEER_IDLE || (other->state >= PEER_FAILING && other->err != FI_EAGAIN)))
-		other->wanted = true; /* if it has failed, then because both have */
-	if (memcmp(&other->beyond, &p->name, sizeof(p->name)) || (ep == first && other->state >= PEER_FAILING))
-		return; /* it may be somebody else's, or is over */
-	p->other = other;
-	other->other = p;
-	if (p->listed || other->listed) {
+	return ep && !inlay_connect_unpack(&place, name->record, sizeof(name->record), NULL) && place.type == IBV_QPT_UD ?
+	       peer_of_name(ep, name, av_find(ep->av, name)) : NULL;
+}
+
+void rail_want(struct peer *first, const struct name *beyond)
+{
+	struct peer *p = first->other ? first->other : named(first->ep->second, beyond);
+
+	first->beyond = *beyond;
+	if (p && (!p->seen || p->state == PEER_IDLE || (p->state >= PEER_FAILING && p->err != FI_EAGAIN)))
+		p->wanted = first; /* if it has failed, then because both had */
+}
+
+uint64_t rail_tie(const struct peer *p)
+{
+	const struct peer *first = p->other ? p->other : p->wanted;
+
+	return first ? (uint64_t)first->attempt << 32 | first->their_attempt : 0;
+}
+
+bool rail_link(struct peer *p, const struct name *beyond, uint64_t tie)
+{
+	struct peer *first = named(p->ep->first, beyond);
+
+	if (!first || !peer_in_rts(first) || memcmp(&first->beyond, &p->name, sizeof(p->name)) ||
+	    tie != ((uint64_t)first->their_attempt << 32 | first->attempt) || (p->other && p->other != first))
+		return false;
+	p->wanted = NULL;
+	p->other = first;
+	first->other = p;
+	if (first->listed)
 		peer_welcome(p);
-		peer_welcome(other);
-	}
+	return true;
 }
 
 void rail_forget(struct peer *p)
@@ -194,8 +211,8 @@ int rail_arrived(struct peer *from, const struct message *m)
 	struct buf *b = NULL;
 	int r;
 
-	if (settings.rails < 2 || (p && (m->segments != (uint16_t)p->their_attempt || m->tag < p->received)))
-		return 0; /* of another connection, or had before */
+	if (settings.rails < 2 || (p && (!p->seen || m->segments != (uint16_t)p->their_attempt || m->tag < p->received)))
+		return 0; /* of an earlier connection, or had before */
 	if (!p || m->flags != WIRE_RAIL || (len > 1 && m->payload[1] >= WIRE_RAIL) ||
 	    (m->tag - p->received > (uint64_t)settings.receives + PEER_RING && !p->ep->late_head)) {
 		peer_fail(from, FI_ECONNRESET, 0); /* it has told nobody of itself, or cannot have come so far */
