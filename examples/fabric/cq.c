@@ -242,18 +242,6 @@ int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out
 
 /* ---- Counters ---- */
 
-/*
- * A counter is bound to endpoints for sends, receives, reads or writes, and counts all of these, including those
- * that make no entry in a completion queue. At the sending side a flag of the completion asks for the count, so
- * that endpoints without counters pay nothing.
- */
-struct counter {
-	struct fid_cntr fid;
-	struct domain *domain;
-	uint64_t values[2];       /* good, bad */
-	struct endpoints endpoints; /* each as often as it is bound */
-};
-
 /* The counter of an endpoint's sends, reads or writes. */
 static struct counter *counter_of(const struct endpoint *ep, uint64_t kind)
 {
@@ -285,11 +273,6 @@ APART void counter_tx(struct endpoint *ep, void *context, uint32_t flags, int er
 		cq_add(ep->tx_cq, context, kind, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
 }
 
-APART void counter_rx(struct endpoint *ep, int err)
-{
-	ep->counters[COUNT_RECV]->values[err != 0]++;
-}
-
 /* ---- Binding ---- */
 
 int counter_bind(struct endpoint *ep, struct fid *fid, uint64_t flags)
@@ -310,15 +293,6 @@ int counter_bind(struct endpoint *ep, struct fid *fid, uint64_t flags)
 		ep->counters[i] = c;
 	}
 	return 0;
-}
-
-void counter_unbind(struct endpoint *ep)
-{
-	unsigned int i;
-
-	for (i = 0; i < COUNTERS; i++)
-		if (ep->counters[i])
-			endpoints_remove(&ep->counters[i]->endpoints, ep);
 }
 
 /* ---- Calls of the application ---- */

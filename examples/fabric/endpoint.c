@@ -166,7 +166,9 @@ static void endpoint_free(struct endpoint *ep)
 	pool_fini(&ep->bounce);
 	pool_fini(&ep->small);
 	ops_fini(ep);
-	counter_unbind(ep);
+	for (uint32_t i = 0; i < COUNTERS; i++)
+		if (ep->counters[i])
+			endpoints_remove(&ep->counters[i]->endpoints, ep);
 	if (ep->tx_cq)
 		endpoints_remove(&ep->tx_cq->endpoints, ep);
 	if (ep->rx_cq)
@@ -280,7 +282,7 @@ static ssize_t endpoint_cancel(fid_t fid, void *context)
 	struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
 
 	enter(ep);
-	return leave(ep, recv_cancel(ep, context));
+	return leave(ep, recv_stop(ep, NULL, context, FI_ECANCELED));
 }
 
 static int endpoint_getname(fid_t fid, void *addr, size_t *len)

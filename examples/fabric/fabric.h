@@ -234,6 +234,18 @@ struct cq {
 	int epoll, wake;          /* descriptors that are waited for; -1: it cannot be waited for */
 };
 
+/*
+ * Counts the sends, receives, reads or writes of the endpoints that it is bound to, including those
+ * that make no entry in a completion queue. At the sending side a flag of the completion asks for
+ * the count, so that endpoints without counters pay nothing.
+ */
+struct counter {
+	struct fid_cntr fid;
+	struct domain *domain;
+	uint64_t values[2];       /* good, bad */
+	struct endpoints endpoints; /* each as often as it is bound */
+};
+
 /* ---- Operations ---- */
 
 struct mr;
@@ -668,8 +680,6 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 struct fi_cq_err_entry *cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome);
 
 int counter_bind(struct endpoint *ep, struct fid *cntr, uint64_t flags);
-void counter_unbind(struct endpoint *ep);
-void counter_rx(struct endpoint *ep, int err);
 
 /*
  * The flags of an operation's completion, or 0 if it makes none. kind: FI_SEND, FI_READ or FI_WRITE, and further
@@ -944,8 +954,8 @@ ssize_t recv_iov(struct fid_ep *fid, const struct iovec *iov, void **desc, size_
 		 uint64_t ignore, void *context, uint64_t flags);
 ssize_t untagged_post(struct endpoint *ep, struct op *op);
 
-int recv_cancel(struct endpoint *ep, const void *context); /* -FI_ENOENT: there is no such receive */
-void recv_fail(struct peer *p, int err); /* receives that only this peer could have matched */
+/* Ends the receives that only p can match; p NULL: one with this context. 0 or -FI_ENOENT. */
+int recv_stop(struct endpoint *ep, const struct peer *p, const void *context, int err);
 int untagged_end(struct endpoint *ep, const struct peer *p, const void *context, int err); /* the same */
 
 void recv_end_early(struct endpoint *ep, struct op *op, int err); /* before a message came */

@@ -104,13 +104,16 @@ static struct fid_nic *nic_of(struct ibv_context *context, const uint8_t *gid)
 static struct fi_info *offer(struct ibv_context *context, const struct inlay_connect_record *port, const struct fi_info *hints)
 {
 	const bool directed = !hints->caps || hints->caps & FI_DIRECTED_RECV;
+	const struct fi_domain_attr *d = hints->domain_attr;
 	struct name name = {0}; /* the port's */
 	struct fi_tx_attr tx = {
 		.caps = TX_CAPS, .msg_order = ORDERS, .inject_size = settings.eager, .iov_limit = IOV_LIMIT, .rma_iov_limit = 1,
 		.size = PEER_RING / 2, /* messages of up to 32 bytes to one peer, always */
+		.op_flags = hints->tx_attr ? hints->tx_attr->op_flags : 0,
 	};
 	struct fi_rx_attr rx = {
 		.caps = RX_CAPS, .msg_order = ORDERS, .total_buffered_recv = SIZE_MAX, .size = 65536, .iov_limit = IOV_LIMIT,
+		.op_flags = hints->rx_attr ? hints->rx_attr->op_flags : 0,
 	};
 	struct fi_ep_attr ep = {
 		.type = FI_EP_RDM, .protocol_version = 2, .max_msg_size = MAX_MESSAGE, .tx_ctx_cnt = 1, .rx_ctx_cnt = 1,
@@ -118,7 +121,9 @@ static struct fi_info *offer(struct ibv_context *context, const struct inlay_con
 	};
 	struct fi_domain_attr domain = {
 		.name = (char *)(uintptr_t)ibv_get_device_name(context->device), .caps = DOMAIN_CAPS,
-		.threading = FI_THREAD_SAFE, .control_progress = FI_PROGRESS_MANUAL, .data_progress = FI_PROGRESS_MANUAL,
+		.threading = d && d->threading != FI_THREAD_UNSPEC ? d->threading : FI_THREAD_SAFE,
+		.av_type = d ? d->av_type : FI_AV_UNSPEC,
+		.control_progress = FI_PROGRESS_MANUAL, .data_progress = FI_PROGRESS_MANUAL,
 		.resource_mgmt = FI_RM_ENABLED, .mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY,
 		.mr_key_size = (size_t)settings.rails * sizeof(uint32_t), .mr_iov_limit = 1, .cq_data_size = sizeof(uint64_t),
 		.ep_cnt = 1024, .cq_cnt = 65536, .cntr_cnt = 65536, .mr_cnt = 65536,
@@ -223,16 +228,8 @@ static void answer(const struct fi_info *hints, struct fi_info *info, uint32_t v
 		info->rx_attr->caps = granted(asked, info->rx_attr->caps);
 	}
 	rma = (info->caps & (FI_RMA | FI_ATOMIC)) != 0;
-	if (hints->tx_attr)
-		info->tx_attr->op_flags = hints->tx_attr->op_flags;
-	if (hints->rx_attr)
-		info->rx_attr->op_flags = hints->rx_attr->op_flags;
 	if (hints->ep_attr && hints->ep_attr->mem_tag_format > info->ep_attr->mem_tag_format)
 		info->ep_attr->mem_tag_format = TAG_FORMAT >> __builtin_clzll(hints->ep_attr->mem_tag_format);
-	if (d && d->threading != FI_THREAD_UNSPEC)
-		info->domain_attr->threading = d->threading;
-	if (d && d->av_type != FI_AV_UNSPEC)
-		info->domain_attr->av_type = d->av_type;
 	if (basic || (d && d->mr_mode == FI_MR_SCALABLE && !rma))
 		info->domain_attr->mr_mode = basic ? FI_MR_BASIC : FI_MR_SCALABLE;
 	else if (d && !rma)

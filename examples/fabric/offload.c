@@ -38,10 +38,11 @@ static uint32_t command_ring(const struct offload *o)
 
 uint32_t offload_cqes(struct endpoint *ep)
 {
+	const uint32_t tags = (uint32_t)settings.tag_offload;
 	struct ibv_device_attr_ex attr = {0};
 	struct offload *o;
 
-	if (!settings.tag_offload || settings.dc)
+	if (!tags || settings.dc)
 		return 0;
 	if (ibv_query_device_ex(ep->domain->context, NULL, &attr) || !(attr.tm_caps.flags & IBV_TM_CAP_RC)) {
 		WARN(FI_LOG_EP_CTRL, "FI_INLAY_TAG_OFFLOAD: the device matches no tags\n");
@@ -50,10 +51,7 @@ uint32_t offload_cqes(struct endpoint *ep)
 	o = (struct offload *)aligned_alloc(64, sizeof(*o));
 	if (!o)
 		return 0;
-	memset(o, 0, sizeof(*o));
-	o->tags = (uint32_t)settings.tag_offload;
-	if (o->tags > attr.tm_caps.max_num_tags)
-		o->tags = attr.tm_caps.max_num_tags;
+	*o = (struct offload){.tags = tags < attr.tm_caps.max_num_tags ? tags : attr.tm_caps.max_num_tags};
 	ep->offload = o;
 	return inlay_srq_cqes((uint32_t)settings.receives) + command_ring(o) + 2 * o->tags;
 }

@@ -389,7 +389,7 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 		if ((op->kind == OP_SEND || op->kind == OP_ATOMIC) && op->peer == first)
 			op_end(first->ep, op, err);
 	if (first)
-		recv_fail(first, err);
+		recv_stop(first->ep, first, NULL, err);
 	if (!survives && p->other) {
 		peer_fail(p->other, err, syndrome);
 		p->other->err = (uint16_t)err; /* also if it had failed before */

@@ -98,25 +98,6 @@ void recv_end_early(struct endpoint *ep, struct op *op, int err)
 		op_give(ep, op);
 }
 
-/* The bits that match a receive. from: the sender that it names, or NULL. 0 or a negative errno. */
-static int key_of(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_t ignore, uint64_t flags, uint64_t *key,
-		  uint64_t *mask, struct peer **from)
-{
-	*from = NULL;
-	*key = tag & ep->tag_bits;
-	*mask = ~ignore & ep->tag_bits;
-	if (flags & FI_TAGGED && ep->ignored & ~ignore && match_ignore_less(ep, ignore))
-		return -FI_EAGAIN;
-	if (!ep->directed || source == FI_ADDR_UNSPEC)
-		return 0;
-	*from = peer_of(ep, source);
-	if (!*from)
-		return -FI_EADDRNOTAVAIL;
-	*key |= (*from)->source;
-	*mask |= ~ep->tag_bits;
-	return 0;
-}
-
 /* Ends a posted receive before a message came. */
 static void end_one(struct endpoint *ep, struct inlay_match_found *found, int err)
 {
@@ -306,20 +287,23 @@ static ssize_t claim(struct endpoint *ep, struct op *op, uint64_t flags)
 static ssize_t receive(struct endpoint *ep, const struct iovec *iov, void **desc, size_t iovs, fi_addr_t source,
 		       uint64_t tag, uint64_t ignore, void *context, uint64_t flags)
 {
-	struct peer *from;
+	uint64_t key = tag & ep->tag_bits, mask = ~ignore & ep->tag_bits; /* what is matched */
+	struct peer *from = NULL; /* the sender that it names */
 	struct op *op;
-	uint64_t key, mask;
 	size_t len = 0, i;
-	int err;
 
 	if (iovs > IOV_LIMIT || (flags & FI_MULTI_RECV && (iovs != 1 || flags & FI_TAGGED)))
 		return -FI_EINVAL;
 	recv_settle(ep->rx_cq);
-	err = key_of(ep, source, tag, ignore, flags, &key, &mask, &from);
-	if (!err)
-		err = cq_room(ep->rx_cq, 2);
-	if (err)
-		return err;
+	if (ep->directed && source != FI_ADDR_UNSPEC) {
+		from = peer_of(ep, source);
+		if (!from)
+			return -FI_EADDRNOTAVAIL;
+		key |= from->source;
+		mask |= ~ep->tag_bits;
+	}
+	if ((flags & FI_TAGGED && ep->ignored & ~ignore && match_ignore_less(ep, ignore)) || cq_room(ep->rx_cq, 2))
+		return -FI_EAGAIN;
 	if (flags & FI_PEEK)
 		return flags & FI_TAGGED ? peek(ep, key, mask, tag, context, flags) : -FI_EOPNOTSUPP;
 	for (i = 0; i < iovs; i++)
@@ -376,14 +360,13 @@ void recv_end(struct endpoint *ep, struct op *op, int err)
 		cq_add(ep->rx_cq, op->context, op->flags, op->total, op->buf, op->data, op->tag, op->peer->addr);
 	}
 	if (ep->counters[COUNT_RECV])
-		counter_rx(ep, err);
+		ep->counters[COUNT_RECV]->values[err != 0]++;
 	if (op->parent)
 		untagged_part_end(ep, op->parent);
 	op->parent = NULL;
 }
 
-/* Ends the receives that only p could have matched, or, if p is NULL, one with this context. 0 or -FI_ENOENT. */
-static int end_posted(struct endpoint *ep, const struct peer *p, const void *context, int err)
+int recv_stop(struct endpoint *ep, const struct peer *p, const void *context, int err)
 {
 	const uint64_t source = ~ep->tag_bits;
 	struct inlay_match_found found;
@@ -401,14 +384,4 @@ static int end_posted(struct endpoint *ep, const struct peer *p, const void *con
 		none = 0;
 	}
 	return none;
-}
-
-int recv_cancel(struct endpoint *ep, const void *context)
-{
-	return end_posted(ep, NULL, context, FI_ECANCELED);
-}
-
-void recv_fail(struct peer *p, int err)
-{
-	end_posted(p->ep, p, NULL, err);
 }
