@@ -57,16 +57,17 @@ void fin_later(struct endpoint *ep, struct peer *p, const struct message *m)
 
 /* ---- Reads ---- */
 
-/* Registers the buffers that are read into. Peers may read them too, because they are often sent next. */
+/* Peers may read the buffers of messages too, because they are often sent next. */
 static int register_buffers(struct endpoint *ep, struct op *op)
 {
 	int err = 0;
 
 	while (!err && op->regions < op->iovs) {
 		const struct iovec *v = &op->iov[op->regions];
+		const uint32_t access = op->kind == OP_READ ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ :
+					op->writes ? 0 : IBV_ACCESS_LOCAL_WRITE;
 
-		err = region_get(ep->domain, op->mr[op->regions], v->iov_base, v->iov_len,
-				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, &op->region[op->regions]);
+		err = region_get(ep->domain, op->mr[op->regions], v->iov_base, v->iov_len, access, &op->region[op->regions]);
 		op->regions += !err;
 	}
 	return err;
@@ -111,9 +112,7 @@ static int read_piece(struct op *op)
 		len = op->segment[s].len - at_segment;
 	if (len > op->iov[b].iov_len - at_buffer)
 		len = op->iov[b].iov_len - at_buffer;
-	sge.addr = (uintptr_t)op->iov[b].iov_base + at_buffer;
-	sge.length = (uint32_t)len;
-	sge.lkey = rail_lkey(p, op->region[b]);
+	sge = (struct ibv_sge){(uintptr_t)op->iov[b].iov_base + at_buffer, (uint32_t)len, rail_lkey(p, op->region[b])};
 	if (op_post(p, op, op->kind == OP_RMA && op->writes ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ, &op->segment[s],
 		    at_segment, &sge))
 		return -FI_EAGAIN;
@@ -135,7 +134,6 @@ static void read_end(struct endpoint *ep, struct op *op)
 /* Posts as many pieces as the window allows. Ends the operation when all have completed, or one has failed. */
 static void read_more(struct endpoint *ep, struct op *op)
 {
-	const size_t end = op->want + (op->kind == OP_RMA ? RMA_STEPS : 0);
 	int err;
 
 	if (INLAY_UNLIKELY(op->err == FI_EAGAIN) && !op->pieces) { /* its connection is dead: once more from the beginning */
@@ -143,13 +141,11 @@ static void read_more(struct endpoint *ep, struct op *op)
 		op->asked = 0;
 	}
 	err = op->err;
-	if (!err && !connected(op))
-		err = op->peer->err ? op->peer->err : FI_ECONNRESET;
-	if (!err)
-		err = -register_buffers(ep, op);
+	if (!err && op->asked < op->end)
+		err = connected(op) ? -register_buffers(ep, op) : op->peer->err ? op->peer->err : FI_ECONNRESET;
 	while (!err && op->asked < op->want && op->pieces < (uint32_t)settings.window)
 		err = -read_piece(op);
-	while (!err && op->asked >= op->want && op->asked < end && (settings.rails < 2 || !op->pieces))
+	while (!err && op->asked >= op->want && op->asked < op->end && (settings.rails < 2 || !op->pieces))
 		err = -rma_follow(op);
 	if (err == FI_EAGAIN && !op->pieces) {
 		wait_for_room(ep, op);
@@ -157,7 +153,7 @@ static void read_more(struct endpoint *ep, struct op *op)
 	}
 	if (err && err != FI_EAGAIN)
 		op->err = err;
-	if (!op->pieces && (op->err || op->asked == end))
+	if (!op->pieces && (op->err || op->asked == op->end))
 		read_end(ep, op);
 }
 
@@ -179,8 +175,7 @@ static void read_start(struct endpoint *ep, const struct message *m, struct op *
 	op->regions = 0;
 	if (op->iovs == 1)
 		op->iov[0] = (struct iovec){op->buf, op->want};
-	if (!op->want)
-		op->iovs = 0; /* nothing to register */
+	op->end = op->want;
 	read_begin(ep, op);
 }
 
@@ -189,7 +184,10 @@ void read_done(struct endpoint *ep, struct op *op, int err)
 	op->pieces--;
 	if (err && !op->err)
 		op->err = err;
-	read_more(ep, op);
+	if (INLAY_LIKELY(!op->err) && !op->pieces && op->asked == op->end)
+		read_end(ep, op);
+	else
+		read_more(ep, op);
 }
 
 void read_waiting(struct endpoint *ep)

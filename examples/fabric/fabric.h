@@ -295,7 +295,7 @@ struct op {
 	uint32_t attempt;         /* rendezvous, FIN: as in struct message */
 	uint8_t segments;
 	uint8_t regions;          /* held */
-	size_t total, want, asked; /* rendezvous: bytes of the message, that fit, that were asked for */
+	size_t total, want, asked, end; /* rendezvous: bytes of the message, that fit, that were asked for; asked at the end */
 	int err;
 	uint32_t refs;            /* multi-receive: messages that are coming into it */
 	struct op *parent;        /* of a part of its buffer, for one message; NULL for all others */

@@ -295,6 +295,7 @@ struct chunk {
 	struct chunk *next;
 	uint8_t data[] __attribute__((aligned(64)));
 };
+INLAY_STATIC_ASSERT(offsetof(struct chunk, more) == sizeof(struct inlay_cache_region), "region_more");
 
 int pool_init(struct pool *p, size_t size, struct domain *registered)
 {

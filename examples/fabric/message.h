@@ -96,7 +96,12 @@ INLAY_ALWAYS bool message_put(void *entry, const void *at, uint8_t flags, uint32
 		__builtin_unreachable();
 	if (INLAY_UNLIKELY(len > room))
 		return false;
-	*e = (struct fi_cq_tagged_entry){context, told, len, to, data, wire->tag};
+	e->op_context = context; /* one by one: as one initialiser they take more instructions */
+	e->flags = told;
+	e->len = len;
+	e->buf = to;
+	e->data = data;
+	e->tag = wire->tag;
 	if (INLAY_LIKELY(len <= 64))
 		inlay_copy(to, payload, len);
 	else
