@@ -108,7 +108,9 @@ enum wire_flags {
 	FLAG_HANDLE = 4,
 	FLAG_AHEAD = 8,           /* of a stand-in, to a device that matches tags */
 	FLAG_ANSWER = 8,          /* WIRE_ATOMIC: is asked for */
-	FLAG_FETCH = 16           /* ... with old values */
+	FLAG_FETCH = 16,          /* ... with old values */
+	FLAG_END = 8,             /* WIRE_RAIL, alone: end the other connection, too, and say so: */
+	FLAG_ENDED = 16
 };
 
 /* Memory of the sender */
@@ -376,6 +378,7 @@ struct peer {
 	bool named;               /* while strangers are forgotten: memory names it */
 	bool guest;               /* a stranger that is CONNECTING, READY or FAILING */
 	bool calling;             /* its first hello was said just now */
+	bool ending, ended;       /* FAILED: the peer was told, its queue pair is in ERR, too; see rail.c */
 	uint8_t syndrome;         /* why it failed, if the device knows */
 	uint16_t err;             /* why it failed */
 	fi_addr_t addr;           /* FI_ADDR_NOTAVAIL: not in the address vector */
@@ -723,6 +726,12 @@ INLAY_ALWAYS bool peer_lost(const struct peer *p)
 	return p->state >= PEER_FAILING && !peer_open_to(p);
 }
 
+/* With what error operations of a connection that is over end. FI_EAGAIN is of a later one, half of which is open. */
+INLAY_FN int peer_why(const struct peer *p)
+{
+	return p->err && p->err != FI_EAGAIN ? p->err : FI_ECONNRESET;
+}
+
 /*
  * The connected peer of an operation. NULL: *result is what the call returns: -FI_EAGAIN, another errno, or 0 if
  * the peer has failed and a completion says so.
@@ -775,6 +784,7 @@ uint64_t rail_tie(const struct peer *p); /* the connection of the first that p's
 bool rail_link(struct peer *p, const struct name *beyond, uint64_t tie); /* from its hello. False: it does not count */
 void rail_forget(struct peer *p); /* all messages that have numbers */
 int rail_arrived(struct peer *p, const struct message *m); /* WIRE_RAIL. 0 or -FI_EAGAIN */
+bool rail_ended(struct peer *p); /* no more comes over the connection that has failed: a write may be repeated */
 
 /* The peer on the domain's own device, which operations name; NULL: not known yet */
 INLAY_FN struct peer *rail_first(struct peer *p)
