@@ -144,12 +144,6 @@ static struct fi_info *offer(struct ibv_context *context, const struct inlay_con
 	return info;
 }
 
-/* Whether a hint names something else. */
-static bool other(const char *hint, const char *have)
-{
-	return hint && strcasecmp(hint, have);
-}
-
 /* Whether a program asks for all modes of registration, in the words of versions before 1.5. */
 static bool is_basic(const struct fi_domain_attr *d, uint32_t version)
 {
@@ -168,6 +162,7 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	const struct fi_ep_attr *ep = hints->ep_attr ? hints->ep_attr : &no_ep;
 	const struct fi_domain_attr *d = hints->domain_attr ? hints->domain_attr : &no_domain;
 	const struct fi_domain_attr *mine = have->domain_attr;
+	const struct fi_fabric_attr *f = hints->fabric_attr;
 
 	return (hints->caps | tx->caps | rx->caps) & ~(ALL_CAPS) || d->caps & ~mine->caps ? "capabilities" :
 	       hints->addr_format != FI_FORMAT_UNSPEC || (hints->dest_addr && hints->dest_addrlen != have->src_addrlen) ?
@@ -191,14 +186,14 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	       ep->mem_tag_format &&
 	       (uint32_t)__builtin_clzll(ep->mem_tag_format) < (have->ep_attr->mem_tag_format == TAG_FORMAT ? 0 : LEAST_SOURCE_BITS) ?
 	       "more tag bits than directed receives leave" :
-	       other(d->name, mine->name) ? "domain name" :
+	       d->name && strcasecmp(d->name, mine->name) ? "domain name" :
 	       d->control_progress == FI_PROGRESS_AUTO || d->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :
 	       d != &no_domain && hints->caps & (FI_RMA | FI_ATOMIC) && !is_basic(d, version) && mine->mr_mode & ~d->mr_mode ?
 	       "memory registration mode" :
 	       d->cq_data_size > mine->cq_data_size ? "size of CQ data" :
 	       d->cq_cnt > mine->cq_cnt || d->ep_cnt > mine->ep_cnt || d->cntr_cnt > mine->cntr_cnt ||
 	       d->mr_cnt > mine->mr_cnt || d->mr_iov_limit > 1 ? "number of objects" :
-	       hints->fabric_attr && other(hints->fabric_attr->name, have->fabric_attr->name) ? "fabric name" : NULL;
+	       f && f->name && strcasecmp(f->name, have->fabric_attr->name) ? "fabric name" : NULL;
 }
 
 /* The capabilities granted to a caller that asks for some of those offered. */

@@ -14,11 +14,6 @@ void untagged_part_end(struct endpoint *ep, struct op *op)
 	op_give(ep, op);
 }
 
-static bool is_from(const struct op *op, const struct peer *p)
-{
-	return !op->peer || op->peer == p;
-}
-
 /* Takes *at out of the list of receives. */
 static struct op *unlist(struct endpoint *ep, struct op **at)
 {
@@ -74,7 +69,7 @@ int untagged_arrived(struct endpoint *ep, struct peer *p, const struct message *
 	int r;
 
 	for (at = &ep->recv_head; *at; at = &(*at)->next)
-		if (is_from(*at, p)) {
+		if (!(*at)->peer || (*at)->peer == p) {
 			meet_untagged(ep, p, m, at);
 			return 0;
 		}
@@ -99,7 +94,7 @@ ssize_t untagged_post(struct endpoint *ep, struct op *op)
 	op->next = NULL;
 	ep->recv_tail = &op->next;
 	while ((kept = *at) && *place == op && !cq_room(ep->rx_cq, 2)) {
-		if (!is_from(op, kept->peer)) {
+		if (op->peer && op->peer != kept->peer) {
 			at = &kept->next;
 			continue;
 		}
