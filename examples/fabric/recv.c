@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * recv.c: posting and cancelling receives, failing them with the peer that they name; peek, claim and discard.
- * 64 bits of a tagged receive are matched:
+ * recv.c: posting and ending receives; peek, claim and discard.
  *
- *    63        48 47                                  0
- *   +------------+-------------------------------------+
- *   |   sender   |                 tag                 |   endpoints with FI_DIRECTED_RECV
- *   +------------+-------------------------------------+
- *   |                       tag                        |   others
- *   +--------------------------------------------------+
+ * 64 bits of a tagged receive are matched. With FI_DIRECTED_RECV the upper ones, ep->source_bits, are
+ * the sender's number, and those of the tag (ep->tag_bits) are below; else all are the tag's.
  *
- * The table is told which bits all receives ignore, so that a receive that ignores no others is exact. The
- * first receive sets them; one that ignores fewer rebuilds the table.
+ * The table is told which bits all receives ignore, so that a receive that ignores no others is
+ * exact. The first receive sets them; one that ignores fewer rebuilds the table.
  */
 #include "message.h"
 
