@@ -177,12 +177,6 @@ static uint8_t step_of(enum fi_datatype type, enum fi_op op, uint8_t able)
 	       op == FI_BOR || op == FI_BAND || op == FI_ATOMIC_WRITE || op == FI_MSWAP ? STEP_BITS : STEP_COMPARE;
 }
 
-/* Whether a step is an extended atomic. */
-static bool extended(const struct op *op)
-{
-	return size_of(request_of(op)) == 4 || op->step == STEP_XOR || op->step == STEP_BITS;
-}
-
 /* Posts the next step to the device, which writes the answer to the start of the request. 0 or -FI_EAGAIN. */
 static int post_step(struct peer *p, const struct op *op)
 {
@@ -250,8 +244,9 @@ void atomic_step(struct endpoint *ep, struct op *op, int err)
 	struct request *r = request_of(op);
 	const uint64_t expected = op->data;
 	const uint32_t size = (uint32_t)size_of(r);
+	const bool extended = size == 4 || op->step == STEP_XOR || op->step == STEP_BITS;
 
-	op->data = extended(op) ? inlay_atomic_answer(&ep->domain->atomics, &r->landing, size) : r->landing;
+	op->data = extended ? inlay_atomic_answer(&ep->domain->atomics, &r->landing, size) : r->landing;
 	if (err || op->step != STEP_COMPARE || op->data == expected || native_next(op, op->data) == op->data) {
 		memcpy(r->values + size * op->asked, &op->data, size);
 		op->asked += !err;

@@ -275,10 +275,7 @@ enum atomic_step { STEP_ADD, STEP_XOR, STEP_BITS /* sets those of a mask */, STE
 /* Atomics of a device, as a hello carries them. The first two also say that only the device executes these types. */
 enum able { ABLE_8 = 1, ABLE_4 = 2, ABLE_MASKED_8 = 4 };
 
-/*
- * An operation that takes more than one step. On the wire a handle names it: its index, and the number of
- * times the slot was used.
- */
+/* An operation of several steps. On the wire a handle names it: its index and generation. */
 struct op {
 	uint8_t kind;
 	uint8_t iovs;
@@ -295,7 +292,7 @@ struct op {
 	struct mr *mr[IOV_LIMIT]; /* receive: the application's registrations of iov, or NULL */
 	struct peer *peer;        /* source or destination */
 
-	uint32_t generation;
+	uint32_t generation;      /* how often it was used */
 	uint32_t pieces;          /* reads under way */
 	uint32_t attempt;         /* rendezvous, FIN: as in struct message */
 	uint8_t segments;

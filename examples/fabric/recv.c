@@ -255,7 +255,7 @@ static ssize_t peek(struct endpoint *ep, uint64_t key, uint64_t mask, uint64_t t
 	}
 	kept = (struct buf *)(uintptr_t)found.cookie;
 	message_parse(kept->data, kept->len, kept->attempt, &m);
-	cq_add(ep->rx_cq, context, FI_RECV | FI_TAGGED | message_cq_flags(m.flags), m.len, NULL, m.data,
+	cq_add(ep->rx_cq, context, FI_RECV | FI_TAGGED | (m.flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0), m.len, NULL, m.data,
 	       m.tag & ep->tag_bits, kept->peer->addr);
 	if (flags & (FI_CLAIM | FI_DISCARD))
 		inlay_match_remove(&ep->match, found.handle, &found);
