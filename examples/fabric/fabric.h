@@ -922,10 +922,9 @@ INLAY_ALWAYS ssize_t send_short(struct peer *p, uint8_t flags, uint64_t tag, uin
 	return 0;
 }
 
-/* As send_short, for a longer message: len at most MEDIUM. flags need not be constant. */
+/* As send_short, for a longer message: len at most settings.eager. flags need not be constant. */
 ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
 		    void *context, uint32_t done);
-#define MEDIUM (INLINE_BYTES - WIRE_MAX)
 
 /* A send of one buffer, by the short path if possible. flags and inject are constant. */
 INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf, size_t len, void *desc, fi_addr_t dest,
@@ -942,7 +941,7 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 	p = INLAY_LIKELY(dest < (inject ? ep->inject_addrs : ep->short_addrs)) ? ep->ready[dest] : NULL;
 	if (INLAY_LIKELY(p != NULL) && INLAY_LIKELY(len <= SHORT(flags)))
 		result = send_short(p, flags, tag, data, buf, len, context, done);
-	else if (p && len <= MEDIUM)
+	else if (p && len <= settings.eager)
 		result = send_medium(p, flags, tag, data, buf, len, context, done);
 	else
 		result = send_buf(ep, buf, len, desc, dest, tag, data, context,
