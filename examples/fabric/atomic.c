@@ -231,7 +231,7 @@ static int post(struct peer *p, struct op *op)
 void atomic_again(struct endpoint *ep, struct op *op)
 {
 	struct peer *p = op->peer;
-	int err = peer_open_to(p) ? post(p, op) : p->err ? -p->err : -FI_ECONNRESET;
+	int err = peer_open_to(p) ? post(p, op) : -peer_why(p);
 
 	if (err == -FI_EAGAIN)
 		wait_for_room(ep, op);

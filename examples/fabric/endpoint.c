@@ -82,7 +82,7 @@ static int enable(struct endpoint *ep)
 
 	if (ep->enabled)
 		return 0;
-	if (!ep->av || !ep->tx_cq || !ep->rx_cq)
+	if (!ep->av || !ep->tx_cq || !ep->rx_cq || ep->holders) /* holders: it has failed before */
 		return -FI_EOPBADSTATE;
 	ep->attr = inlay_connect_defaults();
 	ep->attr.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;

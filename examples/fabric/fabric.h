@@ -159,7 +159,7 @@ INLAY_STATIC_ASSERT(sizeof(struct name) == 48, "on the wire");
 
 struct fabric {
 	struct fid_fabric fid;
-	uint32_t users;           /* other objects: while there are any, it cannot be closed */
+	_Atomic uint32_t users;   /* other objects: while there are any, it cannot be closed */
 };
 
 /* The endpoints bound to an object. Reading a CQ or a counter drives its endpoints. */
@@ -179,7 +179,7 @@ struct domain {
 	struct inlay_atomics atomics;
 	uint8_t able;             /* enum able */
 	struct domain *second;    /* the other device, without a fid; NULL: one device */
-	uint32_t users;
+	_Atomic uint32_t users;
 	struct inlay_cache cache;
 	void *cache_memory;
 	struct inlay_cache *caches[1];

@@ -30,7 +30,7 @@ struct settings settings = {SETTINGS(DEFAULT) false};
 
 struct nic {
 	struct fid_nic fid;
-	uint32_t users;
+	_Atomic uint32_t users;
 	struct fi_device_attr device;
 	struct fi_bus_attr bus;
 	struct fi_link_attr link;
@@ -44,7 +44,7 @@ static int nic_control(struct fid *fid, int command, void *copy)
 
 	if (command != FI_DUP)
 		return -FI_ENOSYS;
-	__atomic_add_fetch(&n->users, 1, __ATOMIC_RELAXED);
+	n->users++;
 	*(struct fid_nic **)copy = &n->fid;
 	return 0;
 }
@@ -53,7 +53,7 @@ static int nic_close(struct fid *fid)
 {
 	struct nic *n = container_of(fid, struct nic, fid.fid);
 
-	if (!__atomic_sub_fetch(&n->users, 1, __ATOMIC_ACQ_REL))
+	if (!--n->users)
 		free(n);
 	return 0;
 }

@@ -414,6 +414,8 @@ static int try_open(const struct fi_info *info)
 
 	if (!err)
 		err = fi_enable(s.ep);
+	if (err && s.ep)
+		assert_int_equal(fi_enable(s.ep), -FI_EOPBADSTATE);
 	side_close(&s);
 	return err;
 }
