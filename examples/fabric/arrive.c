@@ -137,6 +137,10 @@ static void read_more(struct endpoint *ep, struct op *op)
 	int err;
 
 	if (INLAY_UNLIKELY(op->err == FI_EAGAIN) && !op->pieces) { /* its connection is dead: once more from the beginning */
+		if (op->kind == OP_RMA && op->writes && !rail_ended(op->peer)) {
+			wait_for_room(ep, op);
+			return;
+		}
 		op->err = 0;
 		op->asked = 0;
 	}
@@ -222,7 +226,7 @@ void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, s
 	op->peer = p;
 	op->tag = m->tag & ep->tag_bits;
 	op->data = m->data;
-	op->flags |= message_cq_flags(m->flags);
+	op->flags |= m->flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0;
 	op->total = m->len;
 	op->want = m->len < op->len ? m->len : op->len;
 	if (m->kind == WIRE_RENDEZVOUS) {

@@ -177,12 +177,6 @@ static uint8_t step_of(enum fi_datatype type, enum fi_op op, uint8_t able)
 	       op == FI_BOR || op == FI_BAND || op == FI_ATOMIC_WRITE || op == FI_MSWAP ? STEP_BITS : STEP_COMPARE;
 }
 
-/* Whether a step is an extended atomic. */
-static bool extended(const struct op *op)
-{
-	return size_of(request_of(op)) == 4 || op->step == STEP_XOR || op->step == STEP_BITS;
-}
-
 /* Posts the next step to the device, which writes the answer to the start of the request. 0 or -FI_EAGAIN. */
 static int post_step(struct peer *p, const struct op *op)
 {
@@ -250,8 +244,9 @@ void atomic_step(struct endpoint *ep, struct op *op, int err)
 	struct request *r = request_of(op);
 	const uint64_t expected = op->data;
 	const uint32_t size = (uint32_t)size_of(r);
+	const bool extended = size == 4 || op->step == STEP_XOR || op->step == STEP_BITS;
 
-	op->data = extended(op) ? inlay_atomic_answer(&ep->domain->atomics, &r->landing, size) : r->landing;
+	op->data = extended ? inlay_atomic_answer(&ep->domain->atomics, &r->landing, size) : r->landing;
 	if (err || op->step != STEP_COMPARE || op->data == expected || native_next(op, op->data) == op->data) {
 		memcpy(r->values + size * op->asked, &op->data, size);
 		op->asked += !err;
@@ -456,11 +451,8 @@ CALL(inject, (BUF, TARGET), atomic(fid, IOC(buf), NULL, 0, NULL, 0, addr, remote
 #define VALID(name, kind) \
 	static int name(struct fid_ep *fid, enum fi_datatype type, enum fi_op op, size_t *count) \
 	{ \
-		struct fi_atomic_attr attr; \
-		int err = atomic_query(NULL, type, op, &attr, kind); \
-\
-		*count = err ? 0 : attr.count; \
-		return err; \
+		*count = most(type, op); \
+		return atomic_query(NULL, type, op, &(struct fi_atomic_attr){0, 0}, kind); \
 	}
 
 VALID(write_valid, 0)

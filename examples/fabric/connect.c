@@ -108,7 +108,9 @@ static int begin(struct peer *p)
 {
 	const struct peer *first = p->other ? p->other : p->wanted;
 	const bool stranger = !p->listed && !(first && first->listed);
-	int err = stranger && p->ep->guests >= (uint32_t)settings.peers ? -FI_EAGAIN : reach(p->ep, &p->place, &p->av);
+	const bool flushing = p->other && p->other->state == PEER_FAILING; /* messages of the old numbers are coming in */
+	int err = flushing || (stranger && p->ep->guests >= (uint32_t)settings.peers) ? -FI_EAGAIN :
+		  reach(p->ep, &p->place, &p->av);
 
 	if (!err)
 		err = peer_open(p);

@@ -104,10 +104,7 @@ ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source)
 	return cq->error ? -FI_EAVAIL : -FI_EAGAIN;
 }
 
-/*
- * An application often reads once more after a read that emptied the queue. That second read returns -FI_EAGAIN
- * without polling the device.
- */
+/* The read after one that emptied the queue returns -FI_EAGAIN without polling the device. */
 INLAY_ALWAYS ssize_t cq_take(struct cq *cq, void *buf, size_t count, fi_addr_t *source, bool tagged)
 {
 	uint8_t *first, *last;
@@ -200,10 +197,9 @@ static int cq_close(struct fid *fid)
 }
 
 static struct fi_ops fid_ops = FID_OPS(cq_close, no_bind, wait_control);
-static struct fi_ops_cq cq_ops = {
-	sizeof(struct fi_ops_cq), cq_read, cq_readfrom, cq_readerr, cq_sread, wait_read, wait_signal, cq_strerror,
-}, cq_ops_plain = {
-	sizeof(struct fi_ops_cq), cq_read_plain, cq_readfrom, cq_readerr, cq_sread, wait_read, wait_signal, cq_strerror};
+#define CQ_OPS(read) \
+	{sizeof(struct fi_ops_cq), read, cq_readfrom, cq_readerr, cq_sread, wait_read, wait_signal, cq_strerror}
+static struct fi_ops_cq cq_ops = CQ_OPS(cq_read), cq_ops_plain = CQ_OPS(cq_read_plain);
 
 int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out, void *context)
 {
@@ -297,47 +293,39 @@ int counter_bind(struct endpoint *ep, struct fid *fid, uint64_t flags)
 
 /* ---- Calls of the application ---- */
 
-/* bad: 0: successes, 1: failures. */
-static uint64_t value(struct fid_cntr *fid, int bad)
+/* Makes progress, then sets values[bad] to what it was, masked by keep, + add. Returns that. */
+static uint64_t change(struct fid_cntr *fid, int bad, uint64_t keep, uint64_t add)
 {
 	struct counter *c = container_of(fid, struct counter, fid);
-	uint64_t found;
+	uint64_t sum;
 
 	enter(c->domain);
 	for (uint32_t i = 0; i < c->endpoints.count; i++)
 		progress(c->endpoints.list[i]);
-	found = c->values[bad];
+	sum = c->values[bad] = (c->values[bad] & keep) + add;
 	leave(c->domain, 0);
-	return found;
+	return sum;
 }
 
-#define READ(name, bad) static uint64_t name(struct fid_cntr *fid) { return value(fid, bad); }
-
-#define CHANGE(name, bad, how) \
-	static int name(struct fid_cntr *fid, uint64_t by) \
-	{ \
-		struct counter *c = container_of(fid, struct counter, fid); \
-\
-		enter(c->domain); \
-		c->values[bad] how by; \
-		return (int)leave(c->domain, 0); \
-	}
+#define READ(name, bad) static uint64_t name(struct fid_cntr *fid) { return change(fid, bad, UINT64_MAX, 0); }
+#define CHANGE(name, bad, keep) \
+	static int name(struct fid_cntr *fid, uint64_t add) { change(fid, bad, keep, add); return 0; }
 
 READ(counter_read, 0)
 READ(counter_readerr, 1)
-CHANGE(counter_add, 0, +=)
-CHANGE(counter_set, 0, =)
-CHANGE(counter_adderr, 1, +=)
-CHANGE(counter_seterr, 1, =)
+CHANGE(counter_add, 0, UINT64_MAX)
+CHANGE(counter_set, 0, 0)
+CHANGE(counter_adderr, 1, UINT64_MAX)
+CHANGE(counter_seterr, 1, 0)
 
 /* Polls, after a while with naps: nothing wakes a sleeper on a counter. */
 static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
-	const uint64_t end = milliseconds() + (uint64_t)timeout, before = value(fid, 1);
+	const uint64_t end = milliseconds() + (uint64_t)timeout, before = counter_readerr(fid);
 	unsigned int looks;
 
-	for (looks = 0; value(fid, 0) < threshold; looks++) {
-		if (value(fid, 1) != before)
+	for (looks = 0; counter_read(fid) < threshold; looks++) {
+		if (counter_readerr(fid) != before)
 			return -FI_EAVAIL;
 		if (timeout >= 0 && milliseconds() >= end)
 			return -FI_ETIMEDOUT;

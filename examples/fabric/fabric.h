@@ -108,7 +108,9 @@ enum wire_flags {
 	FLAG_HANDLE = 4,
 	FLAG_AHEAD = 8,           /* of a stand-in, to a device that matches tags */
 	FLAG_ANSWER = 8,          /* WIRE_ATOMIC: is asked for */
-	FLAG_FETCH = 16           /* ... with old values */
+	FLAG_FETCH = 16,          /* ... with old values */
+	FLAG_END = 8,             /* WIRE_RAIL, alone: end the other connection, too, and say so: */
+	FLAG_ENDED = 16
 };
 
 /* Memory of the sender */
@@ -273,10 +275,7 @@ enum atomic_step { STEP_ADD, STEP_XOR, STEP_BITS /* sets those of a mask */, STE
 /* Atomics of a device, as a hello carries them. The first two also say that only the device executes these types. */
 enum able { ABLE_8 = 1, ABLE_4 = 2, ABLE_MASKED_8 = 4 };
 
-/*
- * An operation that takes more than one step. On the wire a handle names it: its index, and the number of
- * times the slot was used.
- */
+/* An operation of several steps. On the wire a handle names it: its index and generation. */
 struct op {
 	uint8_t kind;
 	uint8_t iovs;
@@ -293,7 +292,7 @@ struct op {
 	struct mr *mr[IOV_LIMIT]; /* receive: the application's registrations of iov, or NULL */
 	struct peer *peer;        /* source or destination */
 
-	uint32_t generation;
+	uint32_t generation;      /* how often it was used */
 	uint32_t pieces;          /* reads under way */
 	uint32_t attempt;         /* rendezvous, FIN: as in struct message */
 	uint8_t segments;
@@ -379,6 +378,7 @@ struct peer {
 	bool named;               /* while strangers are forgotten: memory names it */
 	bool guest;               /* a stranger that is CONNECTING, READY or FAILING */
 	bool calling;             /* its first hello was said just now */
+	bool ending, ended;       /* FAILED: the peer was told, its queue pair is in ERR, too; see rail.c */
 	uint8_t syndrome;         /* why it failed, if the device knows */
 	uint16_t err;             /* why it failed */
 	fi_addr_t addr;           /* FI_ADDR_NOTAVAIL: not in the address vector */
@@ -726,6 +726,12 @@ INLAY_ALWAYS bool peer_lost(const struct peer *p)
 	return p->state >= PEER_FAILING && !peer_open_to(p);
 }
 
+/* With what error operations of a connection that is over end. FI_EAGAIN is of a later one, half of which is open. */
+INLAY_FN int peer_why(const struct peer *p)
+{
+	return p->err && p->err != FI_EAGAIN ? p->err : FI_ECONNRESET;
+}
+
 /*
  * The connected peer of an operation. NULL: *result is what the call returns: -FI_EAGAIN, another errno, or 0 if
  * the peer has failed and a completion says so.
@@ -778,6 +784,7 @@ uint64_t rail_tie(const struct peer *p); /* the connection of the first that p's
 bool rail_link(struct peer *p, const struct name *beyond, uint64_t tie); /* from its hello. False: it does not count */
 void rail_forget(struct peer *p); /* all messages that have numbers */
 int rail_arrived(struct peer *p, const struct message *m); /* WIRE_RAIL. 0 or -FI_EAGAIN */
+bool rail_ended(struct peer *p); /* no more comes over the connection that has failed: a write may be repeated */
 
 /* The peer on the domain's own device, which operations name; NULL: not known yet */
 INLAY_FN struct peer *rail_first(struct peer *p)
@@ -915,10 +922,9 @@ INLAY_ALWAYS ssize_t send_short(struct peer *p, uint8_t flags, uint64_t tag, uin
 	return 0;
 }
 
-/* As send_short, for a longer message: len at most MEDIUM. flags need not be constant. */
+/* As send_short, for a longer message: len at most settings.eager. flags need not be constant. */
 ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
 		    void *context, uint32_t done);
-#define MEDIUM (INLINE_BYTES - WIRE_MAX)
 
 /* A send of one buffer, by the short path if possible. flags and inject are constant. */
 INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf, size_t len, void *desc, fi_addr_t dest,
@@ -935,7 +941,7 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 	p = INLAY_LIKELY(dest < (inject ? ep->inject_addrs : ep->short_addrs)) ? ep->ready[dest] : NULL;
 	if (INLAY_LIKELY(p != NULL) && INLAY_LIKELY(len <= SHORT(flags)))
 		result = send_short(p, flags, tag, data, buf, len, context, done);
-	else if (p && len <= MEDIUM)
+	else if (p && len <= settings.eager)
 		result = send_medium(p, flags, tag, data, buf, len, context, done);
 	else
 		result = send_buf(ep, buf, len, desc, dest, tag, data, context,

@@ -144,25 +144,16 @@ static struct fi_info *offer(struct ibv_context *context, const struct inlay_con
 	return info;
 }
 
-/* Whether a hint names something else. */
-static bool other(const char *hint, const char *have)
-{
-	return hint && strcasecmp(hint, have);
-}
-
 /* Whether a program asks for all modes of registration, in the words of versions before 1.5. */
 static bool is_basic(const struct fi_domain_attr *d, uint32_t version)
 {
 	return d->mr_mode == FI_MR_BASIC || (d->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
 }
 
-/*
- * Names what the hints ask for and this device does not offer; NULL: nothing. have was made by offer(); hints
- * that were left out are 0.
- */
+/* Names what the hints ask for and this device does not offer; NULL: nothing. have: from offer(). */
 static const char *misfit(const struct fi_info *hints, const struct fi_info *have, uint32_t version)
 {
-	static const struct fi_tx_attr no_tx;
+	static const struct fi_tx_attr no_tx; /* hints that are left out count as 0 */
 	static const struct fi_rx_attr no_rx;
 	static const struct fi_ep_attr no_ep;
 	static const struct fi_domain_attr no_domain;
@@ -171,6 +162,7 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	const struct fi_ep_attr *ep = hints->ep_attr ? hints->ep_attr : &no_ep;
 	const struct fi_domain_attr *d = hints->domain_attr ? hints->domain_attr : &no_domain;
 	const struct fi_domain_attr *mine = have->domain_attr;
+	const struct fi_fabric_attr *f = hints->fabric_attr;
 
 	return (hints->caps | tx->caps | rx->caps) & ~(ALL_CAPS) || d->caps & ~mine->caps ? "capabilities" :
 	       hints->addr_format != FI_FORMAT_UNSPEC || (hints->dest_addr && hints->dest_addrlen != have->src_addrlen) ?
@@ -194,14 +186,14 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	       ep->mem_tag_format &&
 	       (uint32_t)__builtin_clzll(ep->mem_tag_format) < (have->ep_attr->mem_tag_format == TAG_FORMAT ? 0 : LEAST_SOURCE_BITS) ?
 	       "more tag bits than directed receives leave" :
-	       other(d->name, mine->name) ? "domain name" :
+	       d->name && strcasecmp(d->name, mine->name) ? "domain name" :
 	       d->control_progress == FI_PROGRESS_AUTO || d->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :
 	       d != &no_domain && hints->caps & (FI_RMA | FI_ATOMIC) && !is_basic(d, version) && mine->mr_mode & ~d->mr_mode ?
 	       "memory registration mode" :
 	       d->cq_data_size > mine->cq_data_size ? "size of CQ data" :
 	       d->cq_cnt > mine->cq_cnt || d->ep_cnt > mine->ep_cnt || d->cntr_cnt > mine->cntr_cnt ||
 	       d->mr_cnt > mine->mr_cnt || d->mr_iov_limit > 1 ? "number of objects" :
-	       hints->fabric_attr && other(hints->fabric_attr->name, have->fabric_attr->name) ? "fabric name" : NULL;
+	       f && f->name && strcasecmp(f->name, have->fabric_attr->name) ? "fabric name" : NULL;
 }
 
 /* The capabilities granted to a caller that asks for some of those offered. */
@@ -280,7 +272,7 @@ static bool local(const char *node, uint64_t flags)
 static int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
 		    struct fi_info **info)
 {
-	struct fi_info **last = info, asked;
+	struct fi_info **last = info, asked = {0};
 	struct ibv_device **list;
 	int i, n = 0;
 
@@ -291,7 +283,6 @@ static int info_get(uint32_t version, const char *node, const char *service, uin
 	}
 	if (node && !local(node, flags)) /* any service will do: the device gives queue pairs their numbers */
 		return -FI_ENODATA;
-	memset(&asked, 0, sizeof(asked));
 	if (hints)
 		asked = *hints;
 	if (flags & FI_SOURCE)
@@ -329,22 +320,16 @@ struct fi_provider provider = {FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), F
 
 #define SET(type, name, ...) settings.name = (type)setting(#name, __VA_ARGS__);
 
-/* FI_INLAY_TRANSPORT, the only setting that is not a number. False: it is neither rc nor dc. */
-static bool set_transport(void)
-{
-	char *given = NULL;
-
-	fi_param_define(&provider, "transport", FI_PARAM_STRING,
-			"rc: a queue pair for each peer; dc: a few for all of them [rc]");
-	fi_param_get_str(&provider, "transport", &given);
-	settings.dc = given && !strcmp(given, "dc");
-	return !given || settings.dc || !strcmp(given, "rc");
-}
-
 FI_EXT_INI
 {
+	char *transport = NULL;
+
 	SETTINGS(SET)
-	if (!set_transport())
+	fi_param_define(&provider, "transport", FI_PARAM_STRING,
+			"rc: a queue pair for each peer; dc: a few for all of them [rc]");
+	fi_param_get_str(&provider, "transport", &transport);
+	settings.dc = transport && !strcmp(transport, "dc");
+	if (transport && !settings.dc && strcmp(transport, "rc"))
 		WARN(FI_LOG_CORE, "transport is rc or dc: rc is taken\n");
 	if (settings.rails > 1 && (settings.dc || settings.tag_offload)) {
 		WARN(FI_LOG_CORE, "rails is 1 with transport dc, and with tag_offload\n");

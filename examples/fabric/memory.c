@@ -19,10 +19,7 @@ static void *watching(void *arg)
 	return NULL;
 }
 
-/*
- * Domains with an open monitor. A forked child closes its copies of the userfaultfds; otherwise munmap here would
- * wait for the child once the domain is closed.
- */
+/* Domains with an open monitor. A forked child closes its copies, or munmap here may wait for it. */
 static struct domain *watched;
 static pthread_mutex_t watched_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -130,10 +127,7 @@ static int region_reg(void *context, struct inlay_cache_region *r)
 	return memory_reg(d, r);
 }
 
-/*
- * Registers memory when all regions of the cache are in use. They may be those of sends, which end only when the
- * peer has read them, and the peer may be waiting for us to read its own.
- */
+/* The cache is full of regions in use, perhaps of sends to a peer that waits for us to read. */
 static APART int region_beyond(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **out)
 {
 	struct inlay_cache_region *r = (struct inlay_cache_region *)malloc(sizeof(*r) + sizeof(struct region_more));

@@ -60,11 +60,6 @@ static inline void message_scatter(const struct op *op, const uint8_t *from, siz
 	}
 }
 
-INLAY_ALWAYS uint64_t message_cq_flags(uint8_t flags)
-{
-	return flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0;
-}
-
 /* ---- The short path ---- */
 
 /* Whether a message is of the usual kind: tagged, with its payload, and no FIN wanted. */

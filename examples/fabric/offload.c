@@ -307,7 +307,7 @@ void offload_listed(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64
 
 	if (kind == INLAY_TAG_RX_DONE)
 		landed(ep, p, op, &wc);
-	else if (kind == INLAY_TAG_RX_FAILED || kind == INLAY_TAG_RX_RNDV) /* the latter we do not send */
+	else if (kind == INLAY_TAG_RX_FAILED || kind == INLAY_TAG_RX_RNDV) /* we send no RNDV */
 		recv_end_early(ep, op, p && p->err ? p->err : FI_EIO);
 	else if (kind == INLAY_TAG_RX_CANCELED)
 		recv_end_early(ep, op, op->err);

@@ -340,7 +340,7 @@ int peer_open(struct peer *p)
 		return err;
 	p->attempt++;
 	rail_forget(p);
-	p->seen = p->flushed = false;
+	p->seen = p->flushed = p->ending = p->ended = false;
 	p->drained = settings.dc; /* an initiator receives nothing */
 	return 0;
 }

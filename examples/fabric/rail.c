@@ -16,7 +16,9 @@
  * first connection that its own is to belong to, and counts only while that is open, and if the hello to the first
  * endpoint has named its sender. If a connection dies while the other is open, nobody is told. When all of its completions
  * are in, what failed is repeated over the other: messages in order and with their numbers, by which the receiver
- * drops those that it has had, and sets aside those that come too early; reads and writes from their beginning.
+ * drops those that it has had, and sets aside those that come too early; reads and writes from their beginning. A
+ * write is repeated when the peer has ended its side of the dead connection, too, so that what the network still holds
+ * of the first try overwrites nothing.
  */
 #include "message.h"
 
@@ -123,7 +125,7 @@ void rail_retry(struct op *op)
 	struct peer *p = op->peer, *rail = op->remote_handle == p->resend ? rail_of(p) : NULL;
 
 	if (op->attempt != p->attempt || p->state == PEER_IDLE || peer_lost(p))
-		op_end(p->ep, op, p->err ? p->err : FI_ECONNRESET);
+		op_end(p->ep, op, peer_why(p));
 	else if (!rail || post(rail, op))
 		wait_for_room(p->ep, op);
 	else if (++p->resend == p->sent)
@@ -183,6 +185,42 @@ void rail_forget(struct peer *p)
 	}
 }
 
+/* ---- The end of one connection ---- */
+
+/* Over p, which is open, about the other connection. 0 or -FI_EAGAIN */
+static int tell(struct peer *p, uint8_t flag, uint16_t attempt)
+{
+	const struct wire wire = {0, WIRE_RAIL | flag, attempt, 0};
+	const struct ibv_sge sge = {(uintptr_t)&wire, sizeof(wire), 0};
+
+	if (peer_begin(p))
+		return -FI_EAGAIN;
+	peer_slot(p)->kind = SLOT_NONE;
+	return peer_post(p, MLX5_OPCODE_SEND, 0, 0, &sge, 1, INLAY_INLINE | INLAY_SIGNALED | INLAY_RING) ? -FI_EAGAIN : 0;
+}
+
+bool rail_ended(struct peer *p)
+{
+	struct peer *dead = p->state < PEER_FAILING ? p->other : p;
+
+	if (dead->state == PEER_FAILED && !dead->ending && dead->other->state == PEER_READY)
+		dead->ending = !tell(dead->other, FLAG_END, (uint16_t)dead->attempt);
+	return dead->ended || dead->state < PEER_FAILING || peer_lost(p);
+}
+
+static int end_arrived(struct peer *from, const struct message *m)
+{
+	struct peer *dead = from->other;
+
+	if (!dead || from->state >= PEER_FAILING)
+		return 0;
+	if (m->flags & FLAG_END && m->segments == (uint16_t)dead->their_attempt)
+		peer_fail(dead, FI_EHOSTUNREACH, 0);
+	if (m->flags & FLAG_ENDED && m->segments == (uint16_t)dead->attempt)
+		dead->ended = dead->ending;
+	return m->flags & FLAG_END ? tell(from, FLAG_ENDED, m->segments) : 0;
+}
+
 /* ---- Messages in ---- */
 
 /* Keeps a message whose turn has not come. */
@@ -211,6 +249,8 @@ int rail_arrived(struct peer *from, const struct message *m)
 	struct buf *b = NULL;
 	int r;
 
+	if (m->flags & (FLAG_END | FLAG_ENDED))
+		return end_arrived(from, m);
 	if (settings.rails < 2 || (p && (!p->seen || m->segments != (uint16_t)p->their_attempt || m->tag < p->received)))
 		return 0; /* of an earlier connection, or had before */
 	if (!p || m->flags != WIRE_RAIL || (len > 1 && m->payload[1] >= WIRE_RAIL) ||

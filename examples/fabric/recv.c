@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * recv.c: posting and cancelling receives, failing them with the peer that they name; peek, claim and discard.
- * 64 bits of a tagged receive are matched:
+ * recv.c: posting and ending receives; peek, claim and discard.
  *
- *    63        48 47                                  0
- *   +------------+-------------------------------------+
- *   |   sender   |                 tag                 |   endpoints with FI_DIRECTED_RECV
- *   +------------+-------------------------------------+
- *   |                       tag                        |   others
- *   +--------------------------------------------------+
+ * 64 bits of a tagged receive are matched. With FI_DIRECTED_RECV the upper ones, ep->source_bits, are
+ * the sender's number, and those of the tag (ep->tag_bits) are below; else all are the tag's.
  *
- * The table is told which bits all receives ignore, so that a receive that ignores no others is exact. The
- * first receive sets them; one that ignores fewer rebuilds the table.
+ * The table is told which bits all receives ignore, so that a receive that ignores no others is
+ * exact. The first receive sets them; one that ignores fewer rebuilds the table.
  */
 #include "message.h"
 
@@ -255,7 +250,7 @@ static ssize_t peek(struct endpoint *ep, uint64_t key, uint64_t mask, uint64_t t
 	}
 	kept = (struct buf *)(uintptr_t)found.cookie;
 	message_parse(kept->data, kept->len, kept->attempt, &m);
-	cq_add(ep->rx_cq, context, FI_RECV | FI_TAGGED | message_cq_flags(m.flags), m.len, NULL, m.data,
+	cq_add(ep->rx_cq, context, FI_RECV | FI_TAGGED | (m.flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0), m.len, NULL, m.data,
 	       m.tag & ep->tag_bits, kept->peer->addr);
 	if (flags & (FI_CLAIM | FI_DISCARD))
 		inlay_match_remove(&ep->match, found.handle, &found);

@@ -97,6 +97,8 @@ CALLED ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t
 	struct header h = {{0, flags, 0, tag}, data, 0};
 	struct iovec iov = {(void *)(uintptr_t)buf, len};
 
+	if (len > INLINE_BYTES - WIRE_MAX)
+		return bounced_send(p, &h, header_bytes(flags), &iov, 1, context, done);
 	return post_inline(p, &h, &iov, 1, len, context, done, false);
 }
 

@@ -5,23 +5,13 @@
  */
 #include "message.h"
 
-/* Gives the buffer of a multi-receive back to the application. FI_RECV would mean that a message has come. */
-static void multi_end(struct endpoint *ep, struct op *op)
-{
-	if (op->told && !cq_room(ep->rx_cq, 1))
-		cq_add(ep->rx_cq, op->context, FI_MULTI_RECV, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
-	op_give(ep, op);
-}
-
 void untagged_part_end(struct endpoint *ep, struct op *op)
 {
-	if (!--op->refs && op->kind == OP_SPENT)
-		multi_end(ep, op);
-}
-
-static bool is_from(const struct op *op, const struct peer *p)
-{
-	return !op->peer || op->peer == p;
+	if (--op->refs || op->kind != OP_SPENT)
+		return;
+	if (op->told && !cq_room(ep->rx_cq, 1)) /* FI_RECV would mean that a message has come */
+		cq_add(ep->rx_cq, op->context, FI_MULTI_RECV, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+	op_give(ep, op);
 }
 
 /* Takes *at out of the list of receives. */
@@ -79,7 +69,7 @@ int untagged_arrived(struct endpoint *ep, struct peer *p, const struct message *
 	int r;
 
 	for (at = &ep->recv_head; *at; at = &(*at)->next)
-		if (is_from(*at, p)) {
+		if (!(*at)->peer || (*at)->peer == p) {
 			meet_untagged(ep, p, m, at);
 			return 0;
 		}
@@ -104,7 +94,7 @@ ssize_t untagged_post(struct endpoint *ep, struct op *op)
 	op->next = NULL;
 	ep->recv_tail = &op->next;
 	while ((kept = *at) && *place == op && !cq_room(ep->rx_cq, 2)) {
-		if (!is_from(op, kept->peer)) {
+		if (op->peer && op->peer != kept->peer) {
 			at = &kept->next;
 			continue;
 		}
