@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rails.c: two devices. Long transfers go over both. When one dies, at any point of a mixed stream, nothing is lost and
- * nothing comes twice; when both do, everything ends, and the two can meet again.
+ * rails.c: two devices. Long transfers go over both. When one dies, at any point of a mixed stream, nothing
+ * is lost and nothing comes twice. When both do, everything ends, and the two can meet again.
  */
 #include "rig.h"
 #include <rdma/fi_atomic.h>
@@ -48,13 +48,13 @@ static void begin(uint32_t n)
 {
 	struct fid_ep *a = pair.a.ep;
 	const uint32_t k = n % KINDS, len = lens[k];
-	const uint64_t key = fi_mr_key(mr), board = (uintptr_t)shared.board[n], constants = (uintptr_t)shared.constants;
+	const uint64_t key = fi_mr_key(mr), board = (uintptr_t)shared.board[n], counter = (uintptr_t)&shared.counter;
 
 	old[n] = k == 6 ? 1 : n;
 	must(again(k == 4 ? fi_write(a, out[n], len, NULL, pair.to_b, board, key, &ops[n]) :
-		   k == 5 ? fi_read(a, in[n], len, NULL, pair.to_b, constants, key, &ops[n]) :
-		   k == 6 ? fi_fetch_atomic(a, &old[n], 1, NULL, &answers[n], NULL, pair.to_b, (uintptr_t)&shared.counter, key,
-					    FI_UINT64, FI_SUM, &ops[n]) :
+		   k == 5 ? fi_read(a, in[n], len, NULL, pair.to_b, (uintptr_t)shared.constants, key, &ops[n]) :
+		   k == 6 ? fi_fetch_atomic(a, &old[n], 1, NULL, &answers[n], NULL, pair.to_b, counter, key, FI_UINT64,
+					    FI_SUM, &ops[n]) :
 		   k == 7 ? fi_writedata(a, out[n], len, NULL, n, pair.to_b, board, key, &ops[n]) :
 		   n & KINDS ? fi_tsenddata(a, out[n], len, NULL, n, pair.to_b, tag, &ops[n]) :
 			       fi_tsend(a, out[n], len, NULL, pair.to_b, tag, &ops[n])));
@@ -123,7 +123,7 @@ static void until_both(void)
 	}
 }
 
-/* In some b sees nothing before all is sent, else it sees messages before their receives. In some the port comes back. */
+/* In some b sees nothing before all is sent, else messages come before receives. In some the port returns. */
 static void stream(uint32_t point)
 {
 	uint32_t n;
@@ -155,7 +155,7 @@ static void stream(uint32_t point)
 	assert_true(shared.counter == OPS / KINDS || mortal);
 }
 
-/* The connections end one by one at a message of a's, which then begins anew. What failed of injects is no news. */
+/* a's connections end, and it is to begin anew. */
 static void renew(const char *spec)
 {
 	int err = 0;
@@ -176,7 +176,7 @@ static void test_stripes(UNUSED void **state)
 	until_both();
 	stream(0);
 	for (int n = 0; n < EMPTY; n++)
-		must(again(fi_write(pair.a.ep, NULL, 0, NULL, pair.to_b, (uintptr_t)shared.constants, fi_mr_key(mr), &ops[0])));
+		must(again(fi_write(pair.a.ep, NULL, 0, NULL, pair.to_b, (uintptr_t)&shared, fi_mr_key(mr), &ops[0])));
 	for (int n = 0; n < EMPTY; n++)
 		good(&pair.a, &ops[0]);
 	close_two();
@@ -188,10 +188,11 @@ static void test_deaths(UNUSED void **state)
 		const char *spec;
 		bool early, mortal; /* early: perhaps before the second connection */
 	} rows[] = {
-		{"down=0@%u", false, false}, {"down=1@%u", false, false}, {"syndrome=0x15@%u", false, false},
-		{"down=0@%u,drop@/9,dup@/5,delay=2ms@/7", false, false}, {"down=1@%u", true, false}, {"down=0@%u", true, true},
-		{"down=0@%u,down=1@%u", false, true}, {"syndrome=0x15@%u,syndrome=0x15@%u", false, true},
-		{"syndrome=0x13@%u", false, true},
+		{.spec = "down=0@%u"}, {.spec = "down=1@%u"}, {.spec = "syndrome=0x15@%u"},
+		{.spec = "down=0@%u,drop@/9,dup@/5,delay=2ms@/7"}, {.spec = "down=1@%u", .early = true},
+		{.spec = "down=0@%u", .early = true, .mortal = true}, {.spec = "down=0@%u,down=1@%u", .mortal = true},
+		{.spec = "syndrome=0x15@%u,syndrome=0x15@%u", .mortal = true},
+		{.spec = "syndrome=0x13@%u", .mortal = true},
 	};
 	char spec[64];
 
