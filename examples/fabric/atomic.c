@@ -2,19 +2,19 @@
 /*
  * atomic.c: fi_atomic, fi_fetch_atomic, fi_compare_atomic and their variants.
  *
- * The device executes types of 8 bytes, and with extended atomics those of 4, one element after the other: integer
- * sums by fetch-and-add, bit operations and swaps by masked atomics, everything else by compare-and-swap, repeated
- * until it succeeds. Other types go as messages. The README says what is atomic to what.
+ * The device executes types of 8 bytes, and of 4 if it has extended atomics, element by element:
+ * integer sums by fetch-and-add, bit operations and swaps by masked atomics, all else by repeated
+ * compare-and-swap. Other types go as messages. The README says what is atomic to what.
  *
- * Either way an operation is stored as the message that it is or could be. The answer has the same layout, with an
- * errno in place of op and type, and the old values in place of the operands.
+ * Either way an operation is stored as the message that it is or could be. The answer has the same
+ * layout, with an errno in place of op and type, and the old values in place of the operands.
  */
 #include "message.h"
 #include <complex.h>
 
 struct request {
 	uint64_t landing;         /* of the device's old values. What follows is the message */
-	struct wire wire;         /* op << 8 | type in the place of segments, address in that of the tag */
+	struct wire wire;         /* segments: op << 8 | type; tag: the remote address */
 	uint64_t handle;          /* of the answer, if FLAG_ANSWER asks for one */
 	struct target {
 		uint32_t key, count;
@@ -104,7 +104,7 @@ static bool compares(enum fi_op op)
 	return op >= FI_CSWAP && op <= FI_MSWAP;
 }
 
-/* The most elements in one call: operands, comparisons and the header share a bounce buffer. 0: none. */
+/* The most elements of a call: a bounce buffer holds operands, comparands and header. 0: none. */
 static size_t most(enum fi_datatype type, enum fi_op op)
 {
 	static const long double complex zero;
@@ -177,7 +177,7 @@ static uint8_t step_of(enum fi_datatype type, enum fi_op op, uint8_t able)
 	       op == FI_BOR || op == FI_BAND || op == FI_ATOMIC_WRITE || op == FI_MSWAP ? STEP_BITS : STEP_COMPARE;
 }
 
-/* Posts the next step to the device, which writes the answer to the start of the request. 0 or -FI_EAGAIN. */
+/* Posts a step to the device, whose answer goes to the start of the request. 0 or -FI_EAGAIN. */
 static int post_step(struct peer *p, const struct op *op)
 {
 	const struct request *r = request_of(op);
@@ -206,7 +206,7 @@ static int post_step(struct peer *p, const struct op *op)
 	return inlay_post_atomic(&p->sq, todo, &wr, flags);
 }
 
-/* Posts the message, with which an OP_MESSAGE ends, or the next step to the device. 0 or -FI_EAGAIN. */
+/* Posts the message, which ends an OP_MESSAGE, or the device's next step. 0 or -FI_EAGAIN. */
 static int post(struct peer *p, struct op *op)
 {
 	struct request *r = request_of(op);

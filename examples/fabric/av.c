@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * av.c: address vector. An fi_addr_t is an index into an array of addresses, for maps and tables alike. A removed
- * address keeps its index.
+ * av.c: address vector. An fi_addr_t is an index into an array of addresses, for maps and tables
+ * alike. A removed address keeps its index.
  */
 #include "fabric.h"
 #include <arpa/inet.h>
@@ -64,7 +64,7 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
 	for (i = 0; i < count; i++) {
 		fi_addr_t place = FI_ADDR_NOTAVAIL;
 
-		memcpy(&name, (const uint8_t *)addr + i * sizeof(name), sizeof(name)); /* of any alignment */
+		memcpy(&name, (const uint8_t *)addr + i * sizeof(name), sizeof(name));
 		err = insert_one(av, &name, &place);
 		if (out)
 			out[i] = place;
@@ -89,7 +89,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count, uint64_t
 		}
 		for (k = 0; k < av->endpoints.count; k++)
 			peer_forget(av->endpoints.list[k], addr[i]);
-		memset(&av->entries[addr[i]].name, 0, sizeof(struct name)); /* it stays in its bucket */
+		memset(&av->entries[addr[i]].name, 0, sizeof(struct name)); /* it stays listed */
 	}
 	return (int)leave(av->domain, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * calls.c: fi_tsend, fi_trecv, fi_send, fi_recv and their variants. Each call becomes a set of flags and continues
- * in send.c or recv.c. Most short sends are done in fabric.h.
+ * calls.c: fi_tsend, fi_trecv, fi_send, fi_recv and their variants. Each becomes a set of flags and
+ * continues in send.c or recv.c. Most short sends are done in fabric.h.
  */
 #include "fabric.h"
 

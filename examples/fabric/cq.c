@@ -54,7 +54,7 @@ struct fi_cq_err_entry *cq_fail(struct cq *cq, void *context, uint64_t flags, in
 
 /* ---- Calls of the application ---- */
 
-/* Copies entries of our array in a format of `size` bytes. Each format is a prefix of the next larger one. */
+/* Copies entries of our array, of each `size` bytes. A format is a prefix of the next one. */
 INLAY_ALWAYS ssize_t cq_copy(struct cq *cq, void *buf, size_t count, fi_addr_t *source, size_t size)
 {
 	const uint8_t *last = cq->last;
@@ -146,7 +146,7 @@ static ssize_t cq_read_plain(struct fid_cq *fid, void *buf, size_t count)
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *e, uint64_t flags)
 {
 	struct cq *cq = container_of(fid, struct cq, fid);
-	void *data = e->err_data_size ? e->err_data : NULL; /* of the application's; we have none to put there */
+	void *data = e->err_data_size ? e->err_data : NULL; /* the application's: kept */
 	struct cq_error *error;
 
 	enter(cq->domain);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dc.c: dynamically connected transport (FI_INLAY_TRANSPORT=dc). An endpoint has one target, to which all peers
- * send, and a few initiators, whatever the number of peers.
+ * dc.c: dynamically connected transport (FI_INLAY_TRANSPORT=dc). An endpoint has one target, to
+ * which all peers send, and a few initiators, whatever the number of peers.
  *
- *   peer.c, connect.c    a hello carries target, key and a number; from then on a peer is an address vector
- *   peer_borrow          a send to a peer takes an initiator from a peer that has nothing in flight
- *   dc_source            each message carries, as immediate, the number that the receiver assigned to the sender
+ *   peer.c, connect.c    a hello carries target, key and a number: a peer is an address vector
+ *   peer_borrow          a send takes an initiator from a peer that has nothing in flight
+ *   dc_source            each message's immediate is the number that the receiver gave its sender
  *
- * A peer keeps its initiator until everything posted to it has completed; hence every WQE is signaled. The README says
- * what follows from that.
+ * A peer keeps its initiator until everything posted to it has completed; hence every WQE is
+ * signaled. The README says what follows from that.
  */
 #include "fabric.h"
 

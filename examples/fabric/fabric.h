@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fabric.h: a libfabric provider on inlay's headers: its objects, and the functions that its files share. The
- * README lists the files.
+ * fabric.h: a libfabric provider on inlay's headers: its objects, and the functions that its files
+ * share. The README lists the files.
  *
- * A domain and all its objects belong to one thread at a time: the application's (FI_THREAD_DOMAIN), or the one
- * that holds the domain's mutex (FI_THREAD_SAFE).
+ * A domain and all its objects belong to one thread at a time: the application's, or, with
+ * FI_THREAD_SAFE, the one that holds the domain's mutex.
  */
 #ifndef FABRIC_H_
 #define FABRIC_H_
@@ -36,7 +36,7 @@
 #include <inlay/queue/masked.h>
 #include <inlay/verbs.h>
 
-#define APART __attribute__((noinline, cold)) /* the rare cases of a function that is called often */
+#define APART __attribute__((noinline, cold)) /* the rare cases of a function called often */
 #define CALLED __attribute__((noinline))      /* not rare, but too long for its callers */
 
 #define IOV_LIMIT 4u              /* pieces of memory in one operation */
@@ -80,11 +80,11 @@ extern struct fi_provider provider;
 /* ---- The wire ---- */
 
 /*
- * The header of each message on a connection. 8 bytes of the application's data may follow (FLAG_DATA), 8 of the
- * sender's handle (FLAG_HANDLE), then the payload or the segments.
+ * The header of each message on a connection. Then come 8 bytes of the application's data if it has
+ * FLAG_DATA, 8 of the sender's handle if FLAG_HANDLE, and the payload or the segments.
  */
 struct wire {
-	uint8_t op;               /* IBV_TMH_NO_TAG: a device that matches tags leaves it alone; see offload.c */
+	uint8_t op;               /* IBV_TMH_NO_TAG: devices that match tags leave it alone */
 	uint8_t flags;            /* and the kind */
 	uint16_t segments;
 	uint64_t tag;             /* in FIN the handle */
@@ -145,7 +145,7 @@ struct message {
 	uint32_t attempt;         /* its connection: the peer's attempt when it came */
 };
 
-/* An endpoint's address: its UD queue pair, and the incarnation that tells endpoints of one number apart. */
+/* An endpoint's address: its UD queue pair, and which endpoint on a queue pair of that number. */
 struct name {
 	uint8_t record[INLAY_CONNECT_SIZE];
 	uint64_t incarnation;     /* when it was made, in nanoseconds */
@@ -178,7 +178,7 @@ struct domain {
 	struct inlay_uar uar;     /* queue pairs are made in its PD */
 	struct inlay_atomics atomics;
 	uint8_t able;             /* enum able */
-	struct domain *second;    /* the other device, without objects of the application; NULL: there is one device */
+	struct domain *second;    /* the other device, without a fid; NULL: one device */
 	uint32_t users;
 	struct inlay_cache cache;
 	void *cache_memory;
@@ -221,9 +221,9 @@ struct cq_error {
 struct cq {
 	struct fid_cq fid;
 	struct domain *domain;
-	uint8_t *first, *last;    /* the entries that were not read, in own, which ends at end */
-	uint8_t *end;
-	uint8_t *direct;          /* the application's array, while a read fills it: last and end are in it; or NULL */
+	uint8_t *first, *last;    /* the entries that were not read */
+	uint8_t *end;             /* of the array that last is in: own, or direct */
+	uint8_t *direct;          /* the application's array, while a read fills it; or NULL */
 	uint8_t *own;
 	size_t size;              /* bytes of own */
 	size_t entry_size;        /* of the application's format */
@@ -256,23 +256,23 @@ enum op_kind {
 	OP_FREE,
 	OP_RECV,                  /* posted */
 	OP_MULTI,                 /* posted, of several messages */
-	OP_SPENT,                 /* such a one without room, into which messages are still coming */
+	OP_SPENT,                 /* one without room, into which messages still come */
 	OP_READ,                  /* reads a large message */
 	OP_FIN,                   /* waits for room to say FIN */
 	OP_LATE,                  /* endpoint.late */
 	OP_SECOND,                /* endpoint.looks */
 	OP_SEND,                  /* waits for FIN. It and those below are operations to a peer */
-	OP_RMA,                   /* a read or a write, by pieces; its fields are those of OP_READ */
+	OP_RMA,                   /* a read or a write, by pieces, with OP_READ's fields */
 	OP_NATIVE,                /* an atomic operation of the device's, step by step */
 	OP_ATOMIC,                /* waits for WIRE_ANSWER */
-	OP_BOUNCED,               /* a message in its bounce buffer, until it is acknowledged; see rail.c */
-	OP_MESSAGE                /* a message of atomic.c that waits for room, then for its acknowledgement */
+	OP_BOUNCED,               /* a message in bounce, until it is acknowledged; rail.c */
+	OP_MESSAGE                /* atomic.c's: waits for room, then to be acknowledged */
 };
 
-/* How the device executes an atomic operation: in one request, or for the last by repeated compare-and-swap. */
-enum atomic_step { STEP_ADD, STEP_XOR, STEP_BITS /* sets those of a mask */, STEP_COMPARE /* and swaps */ };
+/* How the device executes an atomic operation: once; the last one is repeated until it swaps. */
+enum atomic_step { STEP_ADD, STEP_XOR, STEP_BITS /* of a mask */, STEP_COMPARE /* and swap */ };
 
-/* Atomics of a device, as a hello carries them. The first two also say that only the device executes these types. */
+/* A device's atomics, for a hello. ABLE_8, ABLE_4: only the device executes types of that size. */
 enum able { ABLE_8 = 1, ABLE_4 = 2, ABLE_MASKED_8 = 4 };
 
 /* An operation of several steps. On the wire a handle names it: its index and generation. */
@@ -281,7 +281,7 @@ struct op {
 	uint8_t iovs;
 	bool told;                /* receive: its success makes a completion, */
 	bool plain;               /* and is not counted; tagged, of one buffer */
-	bool writes;              /* OP_RMA: a write. told: data for the peer's CQ follow; plain: the last byte is read back */
+	bool writes;              /* OP_RMA: a write. told: data follow; plain: a byte is read back */
 	uint8_t step;             /* OP_NATIVE: enum atomic_step */
 	uint32_t index;
 	uint64_t flags;           /* of its completion */
@@ -300,11 +300,11 @@ struct op {
 	size_t total, want, asked, end; /* rendezvous: bytes of the message, that fit, that were asked for; asked at the end */
 	int err;
 	uint32_t refs;            /* multi-receive: messages that are coming into it */
-	struct op *parent;        /* of a part of its buffer, for one message; NULL for all others */
+	struct op *parent;        /* multi-receive that this is a part of; NULL: none */
 	uint64_t tag, data;       /* of the message */
 	uint64_t remote_handle;   /* OP_BOUNCED: the message's number */
 	size_t min;               /* multi-receive: the least that must be left */
-	struct buf *bounce;       /* OP_NATIVE, OP_ATOMIC, OP_MESSAGE: its struct request; OP_BOUNCED; RMA: what is read back */
+	struct buf *bounce;       /* atomics: struct request; a message; RMA: what is read back */
 	struct iovec iov[IOV_LIMIT];
 	struct segment segment[IOV_LIMIT];
 	struct inlay_cache_region *region[IOV_LIMIT];
@@ -540,10 +540,10 @@ INLAY_ALWAYS ssize_t unlock(pthread_mutex_t *mutex, ssize_t result)
 	return result;
 }
 
-void progress(struct endpoint *ep);     /* what the device has completed, and what time has brought */
-ssize_t progress_front(struct cq *cq, void *buf, size_t count, fi_addr_t *source); /* a read of the tagged format */
+void progress(struct endpoint *ep); /* what the device has completed, and what time has brought */
+ssize_t progress_front(struct cq *cq, void *buf, size_t count, fi_addr_t *source); /* tagged read */
 
-/* leave, for calls that post: a refused one makes progress, for callers that try again and read no CQ in between. */
+/* leave, for posts. A refused one makes progress: its caller may try again and read no CQ. */
 INLAY_ALWAYS ssize_t leave_post(struct endpoint *ep, ssize_t result)
 {
 	if (INLAY_UNLIKELY(result == -FI_EAGAIN))
@@ -568,7 +568,7 @@ INLAY_ALWAYS struct region_more *region_more(struct inlay_cache_region *r)
 	return (struct region_more *)(void *)(r + 1);
 }
 
-/* A registration of [addr, addr + len) with these rights: the one given, or one of the cache's. 0 or a negative errno. */
+/* A registration with these rights: the given one, or one of the cache's. 0 or a negative errno. */
 int region_get(struct domain *d, struct mr *given, const void *addr, size_t len, uint32_t access,
 	       struct inlay_cache_region **r);
 
@@ -637,16 +637,16 @@ INLAY_FN uint64_t op_handle(const struct op *op)
 	return (uint64_t)op->generation << 32 | op->index;
 }
 
-struct op *op_of(const struct endpoint *ep, uint64_t handle); /* from the wire; NULL: it is over, or never was */
+struct op *op_of(const struct endpoint *ep, uint64_t handle); /* NULL: it is over, or never was */
 struct op *op_at(const struct endpoint *ep, uint32_t n);      /* free or not; NULL after the last */
 void op_let_go(struct endpoint *ep, struct op *op);           /* of its registrations */
 
-void memory_mark(const struct endpoint *ep); /* as named: peers of operations and kept messages, also of some that have ended */
+void memory_mark(const struct endpoint *ep); /* names the peers of operations and kept messages */
 
 /* ---- Completions: cq.c, wait.c ---- */
 
 int cq_grow(struct cq *cq);
-ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source); /* makes progress, and reads what came */
+ssize_t cq_drive(struct cq *cq, void *buf, size_t count, fi_addr_t *source); /* polls, then reads */
 
 /* Makes room for n further completions, n at most CQ_ENTRIES / 2. 0 or -FI_EAGAIN. */
 INLAY_ALWAYS int cq_room(struct cq *cq, uint32_t n)
@@ -682,18 +682,18 @@ struct fi_cq_err_entry *cq_fail(struct cq *cq, void *context, uint64_t flags, in
 int counter_bind(struct endpoint *ep, struct fid *cntr, uint64_t flags);
 
 /*
- * The flags of an operation's completion, or 0 if it makes none. kind: FI_SEND, FI_READ or FI_WRITE, and further
- * flags for its entry in the tx CQ; flags: FI_COMPLETION, SILENT.
+ * The flags of an operation's completion. kind: FI_SEND, FI_READ or FI_WRITE, and further flags of
+ * its entry in the tx CQ; flags: FI_COMPLETION, SILENT.
  */
 uint32_t done_flags(const struct endpoint *ep, uint64_t kind, uint64_t flags);
 
-/* Adds a completion at the sending side; there must be room. done: from done_flags. The second is the slow path. */
+/* A completion at the sending side, for which there is room. counter_tx: slow. done: done_flags. */
 void tx_done(struct endpoint *ep, void *context, uint32_t done, int err, uint8_t syndrome);
 void counter_tx(struct endpoint *ep, void *context, uint32_t done, int err, uint8_t syndrome);
 
 int wait_open(struct cq *cq, enum fi_wait_obj kind);
 void wait_close(struct cq *cq);
-int wait_attach(struct endpoint *ep); /* gives it a completion channel, if its CQs can be waited for */
+int wait_attach(struct endpoint *ep); /* its completion channel, if a CQ can be waited for */
 int wait_control(struct fid *cq, int command, void *arg);
 int wait_signal(struct fid_cq *cq);
 int wait_try(struct fid_fabric *fabric, struct fid **fids, int count);
@@ -955,28 +955,28 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
 		    uint64_t ignore, void *context); /* fi_trecv */
 
-/* Any receive. flags: FI_TAGGED or FI_MSG, FI_COMPLETION, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MULTI_RECV, OF_ENDPOINT */
+/* Any receive. flags: fi_recvmsg's or fi_trecvmsg's, with FI_MSG or FI_TAGGED, and OF_ENDPOINT. */
 ssize_t recv_iov(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t iovs, fi_addr_t source, uint64_t tag,
 		 uint64_t ignore, void *context, uint64_t flags);
 ssize_t untagged_post(struct endpoint *ep, struct op *op);
 
 /* Ends the receives that only p can match; p NULL: one with this context. 0 or -FI_ENOENT. */
 int recv_stop(struct endpoint *ep, const struct peer *p, const void *context, int err);
-int untagged_end(struct endpoint *ep, const struct peer *p, const void *context, int err); /* the same */
+int untagged_end(struct endpoint *ep, const struct peer *p, const void *context, int err);
 
 void recv_end_early(struct endpoint *ep, struct op *op, int err); /* before a message came */
 void recv_end(struct endpoint *ep, struct op *op, int err);       /* its message was read */
-void untagged_part_end(struct endpoint *ep, struct op *multi);    /* or a message into a part of it */
+void untagged_part_end(struct endpoint *ep, struct op *multi);    /* a message into a part */
 
-void recv_settle(struct cq *cq); /* the front receive enters the table; call before the table is used */
+void recv_settle(struct cq *cq); /* the front receive enters the table, before that is used */
 int match_init(struct endpoint *ep);
 int match_grow(struct endpoint *ep); /* to twice the size. 0 or -FI_EAGAIN */
 
 /* ---- Messages: arrive.c ---- */
 
 /*
- * Handles an incoming message. b: the buffer that holds it, or NULL if it cannot be kept. Returns 0; 1 if b was
- * kept, and ep->spare is to take its place; -FI_EAGAIN if there is no memory for it now.
+ * Handles an incoming message. b: the buffer that holds it, or NULL if it cannot be kept. Returns
+ * 0; 1: b was kept, and ep->spare is to take its place; -FI_EAGAIN: there is no memory for it now.
  */
 int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
 int untagged_arrived(struct endpoint *ep, struct peer *p, const struct message *m, const void *at, uint32_t bytes,
@@ -989,7 +989,7 @@ void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, s
 void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct op *op);
 void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
 
-void read_begin(struct endpoint *ep, struct op *op); /* OP_READ, OP_RMA: from now on it ends by itself */
+void read_begin(struct endpoint *ep, struct op *op); /* OP_READ, OP_RMA: it ends by itself */
 void read_done(struct endpoint *ep, struct op *op, int err); /* a piece of it */
 /* Posts a step of op, to or from s->addr + at, or a send. 0 or -FI_EAGAIN */
 int op_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment *s, size_t at, const struct ibv_sge *sge);
@@ -1008,14 +1008,15 @@ void offload_close(struct endpoint *ep);
 /* Whether the peer's device can match this tagged message itself. If not, a stand-in follows it. */
 bool offload_takes(const struct send *s);
 int offload_send(struct endpoint *ep, struct peer *p, const struct send *s, size_t len, uint32_t done);
-void offload_stand_in(struct peer *p, uint64_t tag); /* after a message with FLAG_AHEAD; there is room */
+void offload_stand_in(struct peer *p, uint64_t tag); /* after one with FLAG_AHEAD; there is room */
 #define OFFLOAD_ROOM 5u /* WQEBBs of a message and its stand-in */
 
 int offload_post(struct endpoint *ep, struct op *op, uint64_t key, uint64_t mask, struct inlay_match_found *found);
-void offload_end(struct endpoint *ep, uint64_t handle, int err); /* a receive in the table, now or soon */
+void offload_end(struct endpoint *ep, uint64_t handle, int err); /* a receive, now or soon */
 
-int offload_received(struct endpoint *ep, const struct mlx5_cqe64 *cqe); /* -FI_EAGAIN: it stays in the CQ */
-void offload_listed(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *cqe); /* of no message, or an error */
+int offload_received(struct endpoint *ep, const struct mlx5_cqe64 *cqe); /* -FI_EAGAIN: call again */
+/* A completion of no message, or an error */
+void offload_listed(struct endpoint *ep, struct peer *p, const struct mlx5_cqe64 *cqe);
 void offload_gone(const struct mlx5_cqe64 *cqe, void *ep); /* for inlay_cq_clean */
 int offload_parse(const void *at, uint32_t bytes, struct message *m);
 void offload_flush(struct endpoint *ep); /* after completions were taken */
@@ -1025,8 +1026,8 @@ void offload_flush(struct endpoint *ep); /* after completions were taken */
 /* Handles WIRE_ATOMIC or WIRE_ANSWER. 0, or -FI_EAGAIN: call again later. */
 int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 
-void atomic_step(struct endpoint *ep, struct op *op, int err); /* OP_NATIVE: the device has done a step */
-void atomic_again(struct endpoint *ep, struct op *op); /* OP_NATIVE, OP_MESSAGE: there may be room now */
+void atomic_step(struct endpoint *ep, struct op *op, int err); /* OP_NATIVE: a step is done */
+void atomic_again(struct endpoint *ep, struct op *op); /* there may be room now */
 
 int progress_feed(struct endpoint *ep, struct inlay_srq *srq); /* fills it for the first time */
 void progress_replace(struct endpoint *ep, struct inlay_srq *srq, const struct mlx5_cqe64 *cqe); /* with the spare buffer */

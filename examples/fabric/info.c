@@ -63,7 +63,7 @@ static struct fi_ops nic_ops = FID_OPS(nic_close, no_bind, nic_control);
 /* Of an active port. NULL: no memory, or the device does not answer. */
 static struct fid_nic *nic_of(struct ibv_context *context, const uint8_t *gid)
 {
-	static const uint16_t rates[] = {25, 50, 100, 100, 140, 250, 500, 1000}; /* of a lane, in 100 Mb/s */
+	static const uint16_t rates[] = {25, 50, 100, 100, 140, 250, 500, 1000}; /* in 100 Mb/s */
 	static const uint8_t lanes[] = {1, 4, 8, 12, 2};
 	struct nic *n = (struct nic *)calloc(1, sizeof(*n));
 	struct ibv_port_attr port = {0};
@@ -150,7 +150,7 @@ static bool is_basic(const struct fi_domain_attr *d, uint32_t version)
 	return d->mr_mode == FI_MR_BASIC || (d->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
 }
 
-/* Names what the hints ask for and this device does not offer; NULL: nothing. have: from offer(). */
+/* Names what the hints ask for and this device does not offer, or NULL. have: from offer(). */
 static const char *misfit(const struct fi_info *hints, const struct fi_info *have, uint32_t version)
 {
 	static const struct fi_tx_attr no_tx; /* hints that are left out count as 0 */
@@ -213,7 +213,7 @@ static void answer(const struct fi_info *hints, struct fi_info *info, uint32_t v
 	bool rma;
 
 	if (!asked && d && !basic && info->domain_attr->mr_mode & ~d->mr_mode)
-		asked = ALL_CAPS & ~(uint64_t)ONE_SIDED; /* whose modes of registration it does not know */
+		asked = ALL_CAPS & ~(uint64_t)ONE_SIDED; /* d lacks their mr_mode */
 	if (asked) {
 		info->caps = granted(asked, info->caps);
 		info->tx_attr->caps = granted(asked, info->tx_attr->caps);
@@ -281,7 +281,7 @@ static int info_get(uint32_t version, const char *node, const char *service, uin
 		FI_INFO(&provider, FI_LOG_CORE, "addresses are exchanged by the application, not looked up by name\n");
 		return -FI_ENODATA;
 	}
-	if (node && !local(node, flags)) /* any service will do: the device gives queue pairs their numbers */
+	if (node && !local(node, flags)) /* any service will do */
 		return -FI_ENODATA;
 	if (hints)
 		asked = *hints;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory.c: memory of three kinds. Registrations of buffers are kept in inlay's cache, which learns of unmapped
- * memory from the kernel; memory that the kernel does not watch is registered for one transfer at a time. Memory
- * that the application registers for its peers. Bounce buffers and operations come in chunks, are linked when
- * free, and stay until the endpoint closes.
+ * memory.c: memory of three kinds. Registrations of buffers are kept in inlay's cache, which the
+ * kernel tells of unmapped memory; what it does not watch is registered for one transfer at a time.
+ * Memory that the application registers for its peers. Bounce buffers and operations come in
+ * chunks, are linked when free, and stay until the endpoint closes.
  */
 #include "fabric.h"
 #include <signal.h>
@@ -19,7 +19,7 @@ static void *watching(void *arg)
 	return NULL;
 }
 
-/* Domains with an open monitor. A forked child closes its copies, or munmap here may wait for it. */
+/* Domains with an open monitor. Forked children close their copies, or munmap here may wait. */
 static struct domain *watched;
 static pthread_mutex_t watched_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -76,7 +76,7 @@ static void watch_start(struct domain *d)
 
 enum use {
 	USE_KEPT,
-	USE_ONCE,                 /* the kernel would not report its unmapping, so it must not be reused */
+	USE_ONCE,                 /* not to be reused: the kernel does not watch it */
 	USE_BEYOND,               /* not the cache's, which had no room */
 	USE_GIVEN                 /* nor ours: the application's */
 };
@@ -238,15 +238,15 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
 		return -FI_EINVAL;
 	if (flags & ~(uint64_t)FI_RMA_PMEM)
 		return -FI_EBADFLAGS;
-	if (attr->access & (FI_SEND | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE)) /* as large messages, and for delivery */
-		access |= IBV_ACCESS_REMOTE_READ;
+	if (attr->access & (FI_SEND | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE))
+		access |= IBV_ACCESS_REMOTE_READ; /* large messages, and delivery, are reads */
 	if (attr->access & FI_REMOTE_WRITE)
 		access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	m = (struct mr *)calloc(1, sizeof(*m));
 	if (!m)
 		return -FI_ENOMEM;
 	err = region_make(d, &m->region, v->iov_base, v->iov_len, access, USE_GIVEN);
-	if (err && !(access & IBV_ACCESS_REMOTE_WRITE)) /* to be read only, perhaps from read-only memory */
+	if (err && !(access & IBV_ACCESS_REMOTE_WRITE)) /* perhaps read-only memory */
 		err = region_make(d, &m->region, v->iov_base, v->iov_len, access & ~(uint32_t)IBV_ACCESS_LOCAL_WRITE, USE_GIVEN);
 	if (err) {
 		WARN(FI_LOG_MR, "%zu bytes cannot be registered: %s\n", v->iov_len, strerror(-err));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * message.h: delivers a message to its receive, for the files that match the two: progress.c (a message
- * arrives), recv.c (a receive is posted) and untagged.c.
+ * message.h: delivers a message to its receive, for the files that match the two: progress.c (a
+ * message arrives), recv.c (a receive is posted) and untagged.c.
  */
 #ifndef FABRIC_MESSAGE_H_
 #define FABRIC_MESSAGE_H_
@@ -71,7 +71,7 @@ INLAY_ALWAYS bool message_usual(const void *at)
 	return INLAY_LIKELY((head & ~((uint32_t)FLAG_DATA << 8)) == (WIRE_EAGER | FLAG_TAGGED << 8));
 }
 
-/* Delivers a usual message of at most `most` bytes to a plain receive of `room`, and fills its completion. False: no room. */
+/* Fills a plain receive, and its completion, with at most `most` bytes. False: above `room`. */
 INLAY_ALWAYS bool message_put(void *entry, const void *at, uint8_t flags, uint32_t bytes, uint32_t most, void *to,
 			      size_t room, void *context)
 {
@@ -110,7 +110,7 @@ INLAY_ALWAYS bool message_put(void *entry, const void *at, uint8_t flags, uint32
 INLAY_ALWAYS struct buf *keep_place(struct endpoint *ep, uint32_t bytes, struct buf *b)
 {
 	if (b && bytes > SMALL_MESSAGE) {
-		if (!ep->spare && ep->bounce.count < (uint32_t)settings.buffers) /* the rest are for sends */
+		if (!ep->spare && ep->bounce.count < (uint32_t)settings.buffers) /* rest: sends */
 			ep->spare = buf_take(&ep->bounce);
 		return ep->spare ? b : NULL;
 	}

@@ -2,15 +2,15 @@
 /*
  * offload.c: tagged receives that the device matches (FI_INLAY_TAG_OFFLOAD; ConnectX-5 to -7).
  *
- * Connections receive through an SRQ that matches tags. A receive of one buffer that can hold any eager message
- * also goes on the device's list, by tag/recv.h, if order allows. Tagged messages:
+ * Connections receive through an SRQ that matches tags. A receive of one buffer that can hold any
+ * eager message also goes on the device's list, by tag/recv.h, if order allows. Tagged messages:
  *
- *   eager     TMH: tag, 30 bits of data | payload        the device puts the payload into the receive's buffer
- *   others    the message as without offload;            rendezvous, FIN wanted, more data
- *             then TMH: tag, STAND_IN                    an empty message, matched in its place
+ *   eager     TMH: tag, 30 bits of data | payload    the device fills the receive's buffer
+ *   others    the message as without offload;        rendezvous, FIN wanted, more data
+ *             then TMH: tag, STAND_IN                an empty message, matched in its place
  *
- * The first byte tells the kinds apart: it is 0 in struct wire, and the device then leaves the message alone. A sender
- * follows its peer's hello, which says whether the peer's device matches and which bits of a tag name the sender.
+ * The first byte tells the kinds apart: if it is 0, as in struct wire, the device leaves the
+ * message alone. A peer's hello says whether its device matches, and which bits name the sender.
  */
 #include "message.h"
 #include <inlay/tag.h>

@@ -2,8 +2,8 @@
 /*
  * recv.c: posting and ending receives; peek, claim and discard.
  *
- * 64 bits of a tagged receive are matched. With FI_DIRECTED_RECV the upper ones, ep->source_bits, are
- * the sender's number, and those of the tag (ep->tag_bits) are below; else all are the tag's.
+ * 64 bits of a tagged receive are matched. With FI_DIRECTED_RECV the upper ep->source_bits of them
+ * are the sender's number, and those of the tag (ep->tag_bits) are below; else all are the tag's.
  *
  * The table is told which bits all receives ignore, so that a receive that ignores no others is
  * exact. The first receive sets them; one that ignores fewer rebuilds the table.
@@ -208,9 +208,9 @@ static CALLED ssize_t recv_any(struct fid_ep *fid, void *buf, size_t len, void *
 }
 
 /*
- * fi_trecv. The short path is for a receive that ignores what all ignore, and that names its sender where
- * senders are matched. If the table is empty it becomes the front receive, which progress_front serves. Whatever
- * else needs the table puts it there first, so that all later ones come after it.
+ * fi_trecv. The short path is for a receive that ignores what all ignore, and names its sender
+ * where senders are matched. If the table is empty it becomes the front receive, which
+ * progress_front serves. Whatever else needs the table puts it there first, before later ones.
  */
 ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
 		    uint64_t ignore, void *context)

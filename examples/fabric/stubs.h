@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * stubs.h: operations that libfabric calls without a check for NULL and that this provider lacks. Each returns
- * -FI_ENOSYS. For the others, which stay NULL, libfabric returns it by itself.
+ * stubs.h: operations that this provider lacks and that libfabric calls without a check for NULL.
+ * Each returns -FI_ENOSYS. For the others, which stay NULL, libfabric returns it by itself.
  */
 #define NO(type, name, ...) static inline type name(__VA_ARGS__) { return -FI_ENOSYS; }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * untagged.c: two lists hold untagged receives and messages, in order. The first receive takes the first
- * message, unless it names another sender. A multi-receive stays first until its buffer is used up.
+ * untagged.c: two lists hold untagged receives and messages, in order. The first receive takes the
+ * first message, unless it names another sender. A multi-receive is first until its buffer is full.
  */
 #include "message.h"
 
