@@ -32,7 +32,7 @@ struct peer *rail_of(struct peer *p)
 
 struct peer *rail_next(const struct op *op)
 {
-	struct peer *p = rail_of(op->peer), *other = op->peer->other;
+	struct peer *p = peer_in_rts(op->peer) ? op->peer : rail_of(op->peer), *other = op->peer->other;
 
 	return p && other && other->state == PEER_READY && op->asked / settings.piece % 2 ? other : p;
 }
