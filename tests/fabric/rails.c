@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rails.c: two devices. Long transfers go over both, and when the port of one goes down, at any point of a mixed
- * stream, nothing is lost and nothing comes twice.
+ * rails.c: two devices. Long transfers go over both. When one dies, at any point of a mixed stream, nothing
+ * is lost and nothing comes twice. When both do, everything ends, and the two can meet again.
  */
 #include "rig.h"
 #include <rdma/fi_atomic.h>
@@ -10,109 +10,90 @@
 #define CAPS (FI_RMA | FI_ATOMIC)
 #define OPS 64
 #define BIG 40000u
-#define POINTS 200
-#define TAG 3
+#define POINTS 25  /* of each kind of death */
 #define KINDS 8
 #define EMPTY 3000 /* more than a completion queue has room for at first */
+#define OLD 1      /* a tag; those of streams are larger */
 
+static const uint32_t lens[KINDS] = {8, 150, 3000, BIG, BIG, BIG, 8, 100};
 static uint8_t out[OPS][BIG], in[OPS][BIG];
 static struct {
 	uint64_t counter;
 	uint8_t board[OPS][BIG], constants[BIG];
 } shared;
-static uint64_t old[OPS], back[OPS], answers[OPS];
-static int ops[OPS], recvs[OPS], replies[OPS];
+static uint64_t old[OPS + 1], back[OPS + 1], answers[OPS], tag = OLD, written;
+static int ops[OPS + 1], recvs[OPS + 1], replies[OPS];
+static bool went[OPS], mortal; /* mortal: both connections may end, and what is under way with them */
 static struct fid_mr *mr;
 
-static void is(const uint8_t *there, uint32_t len, uint32_t n)
-{
-	assert_int_equal(differs(there, len, n), len);
-}
+#define is(there, len, n) assert_int_equal(differs(there, len, n), len)
 
-/* Both are connected over both devices when a long message, which b reads, and a long read of a's make both move. */
-static void open_both(void)
+static void open_two(uint64_t flags)
 {
-	const double end = now() + DEADLINE;
-	unsigned long was, one, two;
-	int sent, came;
-
-	pair_open(CAPS, 0);
+	flags |= FI_TRANSMIT;
+	pair_open_as(CAPS, 0, FI_THREAD_DOMAIN, FI_WAIT_FD);
 	must(fi_mr_reg(pair.b.domain, &shared, sizeof(shared), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+	must(fi_control(&pair.a.ep->fid, FI_SETOPSFLAG, &flags));
 	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
-	do {
-		assert_true(now() < end);
-		was = softdev_sent(1);
-		must(fi_trecv(pair.b.ep, in[0], BIG, NULL, FI_ADDR_UNSPEC, TAG, 0, &came));
-		must(again(fi_tsend(pair.a.ep, out[0], BIG, NULL, pair.to_b, TAG, &sent)));
-		good(&pair.a, &sent);
-		good(&pair.b, &came);
-		one = softdev_sent(1);
-		must(again(fi_read(pair.a.ep, in[0], BIG, NULL, pair.to_b, (uintptr_t)shared.constants, fi_mr_key(mr), &came)));
-		good(&pair.a, &came);
-		two = softdev_sent(1);
-	} while (one < was + 2 || two < one + 2);
 }
 
-static void close_both(void)
+static void close_two(void)
 {
 	must(fi_close(&mr->fid));
 	pair_close();
 }
 
-/* A message in one direction or both, a read, a write or an atomic operation: the nth of a stream. */
+/* A message in each direction, a write, a read or an atomic operation: the nth of a stream. */
 static void begin(uint32_t n)
 {
-	static const uint32_t lens[KINDS] = {8, 150, 3000, BIG};
-	struct side *a = &pair.a;
-	const uint64_t key = fi_mr_key(mr), board = (uintptr_t)shared.board[n];
+	struct fid_ep *a = pair.a.ep;
+	const uint32_t k = n % KINDS, len = lens[k];
+	const uint64_t key = fi_mr_key(mr), board = (uintptr_t)shared.board[n], counter = (uintptr_t)&shared.counter;
 
-	switch (n % KINDS) {
-	case 4:
-		must(again(fi_write(a->ep, out[n], BIG, NULL, pair.to_b, board, key, &ops[n])));
-		break;
-	case 5:
-		must(again(fi_read(a->ep, in[n], BIG, NULL, pair.to_b, (uintptr_t)shared.constants, key, &ops[n])));
-		break;
-	case 6:
-		old[n] = 1;
-		must(again(fi_fetch_atomic(a->ep, &old[n], 1, NULL, &answers[n], NULL, pair.to_b, (uintptr_t)&shared.counter, key,
-					   FI_UINT64, FI_SUM, &ops[n])));
-		break;
-	case 7:
-		must(again(fi_writedata(a->ep, out[n], 100, NULL, n, pair.to_b, board, key, &ops[n])));
-		break;
-	default:
-		must(again(fi_tsend(a->ep, out[n], lens[n % KINDS], NULL, pair.to_b, TAG, &ops[n])));
-		must(again(fi_tinject(pair.b.ep, &old[n], 8, pair.to_a, TAG)));
+	old[n] = k == 6 ? 1 : n;
+	must(again(k == 4 ? fi_write(a, out[n], len, NULL, pair.to_b, board, key, &ops[n]) :
+		   k == 5 ? fi_read(a, in[n], len, NULL, pair.to_b, (uintptr_t)shared.constants, key, &ops[n]) :
+		   k == 6 ? fi_fetch_atomic(a, &old[n], 1, NULL, &answers[n], NULL, pair.to_b, counter, key, FI_UINT64,
+					    FI_SUM, &ops[n]) :
+		   k == 7 ? fi_writedata(a, out[n], len, NULL, n, pair.to_b, board, key, &ops[n]) :
+		   n & KINDS ? fi_tsenddata(a, out[n], len, NULL, n, pair.to_b, tag, &ops[n]) :
+			       fi_tsend(a, out[n], len, NULL, pair.to_b, tag, &ops[n])));
+	if (k < 4)
+		assert_true(!again(fi_tinject(pair.b.ep, &old[n], 8, pair.to_a, tag)) || mortal);
+}
+
+/* A completion, if it is good, as all are but those of mortals */
+static struct done *ended(struct side *s, const void *context)
+{
+	struct done *d = mortal ? done_of(s, context) : good(s, context);
+
+	return d->err.err ? NULL : d;
+}
+
+/* After ops[n] has ended */
+static void check(uint32_t n)
+{
+	const uint32_t k = n % KINDS;
+	struct done *d = k < 4 ? ended(&pair.b, &recvs[n]) : NULL;
+
+	if (d) {
+		assert_int_equal(d->e.len, lens[k]);
+		assert_int_equal(d->e.data, n & KINDS ? n : 0);
+		is(in[n], lens[k], n);
 	}
-}
-
-static bool is_message(uint32_t n)
-{
-	return n % KINDS < 4;
-}
-
-static void end(uint32_t n)
-{
-	struct done *d;
-
-	good(&pair.a, &ops[n]);
-	if (is_message(n)) {
-		d = good(&pair.b, &recvs[n]);
-		is(in[n], (uint32_t)d->e.len, n);
-		assert_int_equal(d->e.len, n % 4 == 0 ? 8 : n % 4 == 1 ? 150 : n % 4 == 2 ? 3000 : BIG);
-		good(&pair.a, &replies[n]);
+	if (k < 4 && ended(&pair.a, &replies[n]))
 		assert_int_equal(back[n], old[n]);
-	} else if (n % KINDS == 4) {
+	if (k == 4 && went[n])
 		is(shared.board[n], BIG, n);
-	} else if (n % KINDS == 5) {
+	if (k == 5 && went[n])
 		is(in[n], BIG, 1000);
-	} else if (n % KINDS == 6) {
+	if (k == 6 && went[n])
 		assert_int_equal(answers[n], n / KINDS);
-	} else if (n % KINDS == 7) {
-		d = good(&pair.b, NULL);
-		assert_int_equal(d->e.data, n);
-		is(shared.board[n], 100, n);
+	if (k == 7 && !mortal) { /* in any order */
+		n = (uint32_t)good(&pair.b, NULL)->e.data;
+		is(shared.board[n], lens[k], n);
+		assert_false(written >> n & 1);
+		written |= 1ull << n;
 	}
 }
 
@@ -120,93 +101,183 @@ static void end(uint32_t n)
 static void expect(uint32_t from, uint32_t to)
 {
 	for (; from < to; from++)
-		if (is_message(from)) {
-			must(fi_trecv(pair.b.ep, in[from], BIG, NULL, FI_ADDR_UNSPEC, TAG, 0, &recvs[from]));
-			must(fi_trecv(pair.a.ep, &back[from], 8, NULL, FI_ADDR_UNSPEC, TAG, 0, &replies[from]));
+		if (from % KINDS < 4) {
+			must(fi_trecv(pair.b.ep, in[from], BIG, NULL, FI_ADDR_UNSPEC, tag, 0, &recvs[from]));
+			must(fi_trecv(pair.a.ep, &back[from], 8, NULL, FI_ADDR_UNSPEC, tag, 0, &replies[from]));
 		}
 }
 
-static void stream(void)
+/* Until a message, a write and a read each go over both devices */
+static void until_both(void)
+{
+	const double end = now() + DEADLINE;
+	unsigned long was;
+
+	for (uint32_t n = 3; n < 6; n += softdev_sent(1) > was + 3) {
+		assert_true(now() < end);
+		was = softdev_sent(1);
+		expect(n, n + 1);
+		begin(n);
+		went[n] = ended(&pair.a, &ops[n]);
+		check(n);
+	}
+}
+
+/* In some b sees nothing before all is sent, else messages come before receives. In some the port returns. */
+static void stream(uint32_t point)
 {
 	uint32_t n;
 
+	tag++;
 	memset(in, 0, sizeof(in));
-	shared.counter = 0;
 	memset(shared.board, 0, sizeof(shared.board));
+	shared.counter = written = 0;
 	expect(0, OPS / 2);
+	looks(&pair.b, !(point & 1));
 	for (n = 0; n < OPS; n++) {
-		old[n] = n;
 		begin(n);
+		poll_all();
+		if (point & 2 && n == OPS * 3 / 4)
+			must(softdev_fault(NULL));
 	}
+	looks(&pair.b, true);
 	expect(OPS / 2, OPS);
 	for (n = 0; n < OPS; n++)
-		end(n);
-	assert_int_equal(shared.counter, OPS / KINDS);
-	nothing();
+		went[n] = ended(&pair.a, &ops[n]);
+	for (; mortal && n--;) { /* a message that still comes takes the first of those that are left */
+		fi_cancel(&pair.b.ep->fid, &recvs[n]);
+		fi_cancel(&pair.a.ep->fid, &replies[n]);
+	}
+	for (n = 0; n < OPS; n++)
+		check(n);
+	if (!mortal)
+		nothing();
+	assert_true(shared.counter == OPS / KINDS || mortal);
+}
+
+/* a's connections end, and it is to begin anew. */
+static void renew(const char *spec)
+{
+	int err = 0;
+
+	must(softdev_fault(spec));
+	for (tag++; !err; err = done_of(&pair.a, &ops[0])->err.err)
+		must(again(fi_tsend(pair.a.ep, out[0], 8, NULL, pair.to_b, tag, &ops[0])));
+	assert_true(mortal || err == FI_EHOSTUNREACH);
+	must(softdev_fault(NULL));
+	must(fi_av_remove(pair.a.av, &pair.to_b, 1, 0));
+	pair.to_b = insert(&pair.a, pair.b.name);
 }
 
 static void test_stripes(UNUSED void **state)
 {
-	unsigned long was[2];
-	uint32_t n, i;
-
 	need_softdev("counting messages");
-	open_both();
-	for (n = 3; n < 6; n++) {
-		for (i = 0; i < 2; i++)
-			was[i] = softdev_sent(i);
-		expect(n, n + 1);
-		begin(n);
-		end(n);
-		for (i = 0; i < 2; i++)
-			assert_true(softdev_sent(i) > was[i] + 3);
-	}
-	stream();
-	for (n = 0; n < EMPTY; n++)
-		must(again(fi_write(pair.a.ep, NULL, 0, NULL, pair.to_b, (uintptr_t)shared.constants, fi_mr_key(mr), &ops[0])));
-	for (n = 0; n < EMPTY; n++)
+	open_two(0);
+	until_both();
+	stream(0);
+	for (int n = 0; n < EMPTY; n++)
+		must(again(fi_write(pair.a.ep, NULL, 0, NULL, pair.to_b, (uintptr_t)&shared, fi_mr_key(mr), &ops[0])));
+	for (int n = 0; n < EMPTY; n++)
 		good(&pair.a, &ops[0]);
-	close_both();
+	close_two();
 }
 
 static void test_deaths(UNUSED void **state)
 {
-	char spec[32];
-	uint32_t n;
+	static const struct {
+		const char *spec;
+		bool early, mortal; /* early: perhaps before the second connection */
+	} rows[] = {
+		{.spec = "down=0@%u"}, {.spec = "down=1@%u"}, {.spec = "syndrome=0x15@%u"},
+		{.spec = "down=0@%u,drop@/9,dup@/5,delay=2ms@/7"}, {.spec = "down=1@%u", .early = true},
+		{.spec = "down=0@%u", .early = true, .mortal = true}, {.spec = "down=0@%u,down=1@%u", .mortal = true},
+		{.spec = "syndrome=0x15@%u,syndrome=0x15@%u", .mortal = true},
+		{.spec = "syndrome=0x13@%u", .mortal = true},
+	};
+	char spec[64];
 
-	need_softdev("taking ports down");
-	for (n = 0; n < POINTS; n++) {
-		open_both();
-		snprintf(spec, sizeof(spec), "down=%u@%u", n % 2, n + 1);
+	need_softdev("what goes wrong");
+	for (uint32_t i = 0; i < ARRAY(rows) * POINTS; i++) {
+		const uint32_t r = i % ARRAY(rows), point = i / ARRAY(rows), at = 7 * point + r + 1;
+
+		open_two(point & 4 ? FI_DELIVERY_COMPLETE : 0);
+		if (!rows[r].early)
+			until_both();
+		snprintf(spec, sizeof(spec), rows[r].spec, at, at + 40);
 		must(softdev_fault(spec));
-		stream();
-		close_both();
-		must(softdev_fault(NULL));
+		mortal = rows[r].mortal;
+		stream(point);
+		renew("down=0@1,down=1@1");
+		through(&pair.a, pair.to_b, &pair.b, FI_ADDR_UNSPEC);
+		pair.a.first = pair.a.last;
+		pair.b.first = pair.b.last;
+		mortal = false;
+		stream(0);
+		close_two();
 	}
 }
 
-/* Both: the peer is gone. */
-static void test_both(UNUSED void **state)
+/* Whoever sleeps is woken by a message over either device, and by the death of one. */
+static void test_waits(UNUSED void **state)
 {
-	int sent;
+	struct pollfd p = {0, POLLIN, 0};
+	struct fi_cq_tagged_entry e;
+	struct fid *fid;
 
-	need_softdev("taking ports down");
-	open_both();
-	must(softdev_fault("down=0@1,down=1@1"));
-	must(again(fi_tsend(pair.a.ep, out[0], 8, NULL, pair.to_b, TAG, &sent)));
-	bad(&pair.a, &sent, FI_EHOSTUNREACH);
-	close_both();
+	need_softdev("taking a port down");
+	open_two(0);
+	until_both();
+	fid = &pair.b.cq->fid;
+	must(fi_control(fid, FI_GETWAIT, &p.fd));
+	for (int i = 0; i < 3; i++) {
+		must(fi_trecv(pair.b.ep, in[0], 8, NULL, FI_ADDR_UNSPEC, tag, 0, &recvs[0]));
+		wait_polling(!fi_trywait(pair.b.fabric, &fid, 1));
+		must(again(fi_tsend(pair.a.ep, out[0], 8, NULL, pair.to_b, tag, &ops[0])));
+		assert_int_equal(fi_cq_sread(pair.a.cq, &e, 1, NULL, (int)DEADLINE * 1000), 1);
+		assert_int_equal(poll(&p, 1, (int)DEADLINE * 1000), 1);
+		assert_int_equal(fi_cq_sread(pair.b.cq, &e, 1, NULL, (int)DEADLINE * 1000), 1);
+		must(softdev_fault("down=0@1"));
+	}
+	close_two();
+}
+
+/* b is slow, and a gives up both connections: what it was told of as sent still comes. */
+static void test_flush(UNUSED void **state)
+{
+	need_softdev("breaking a connection");
+	open_two(0);
+	until_both();
+	must(softdev_fault("syndrome=0x15@1"));
+	ping(&pair.b, pair.to_a, &pair.a, pair.to_b);
+	looks(&pair.b, false);
+	for (uint32_t n = 0; n <= OPS; n++) {
+		if (n == OPS)
+			renew("syndrome=0x15@1");
+		old[n] = n;
+		must(again(fi_tsend(pair.a.ep, &old[n], 8, NULL, pair.to_b, OLD, &ops[n])));
+		if (n < OPS)
+			good(&pair.a, &ops[n]);
+	}
+	looks(&pair.b, true);
+	for (uint32_t n = 0; n <= OPS; n++) {
+		must(fi_trecv(pair.b.ep, &back[n], 8, NULL, FI_ADDR_UNSPEC, OLD, 0, &recvs[n]));
+		good(&pair.b, &recvs[n]);
+		assert_int_equal(back[n], n);
+	}
+	close_two();
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {T(test_stripes), T(test_deaths), T(test_both)};
-	uint32_t n;
+	const struct CMUnitTest tests[] = {T(test_stripes), T(test_deaths), T(test_waits), T(test_flush)};
 
 	use_provider();
 	setenv("FI_INLAY_RAILS", "2", 1);
 	setenv("FI_INLAY_PIECE", "4096", 1);
-	for (n = 0; n < OPS; n++)
+	setenv("FI_INLAY_PEERS", "1", 1);
+	setenv("FI_INLAY_TIMEOUT", "10", 1);
+	setenv("FI_INLAY_RECEIVES", "128", 1); /* with more, opening takes long */
+	for (uint32_t n = 0; n < OPS; n++)
 		fill(out[n], BIG, n);
 	fill(shared.constants, BIG, 1000);
 	return cmocka_run_group_tests(tests, NULL, NULL);
