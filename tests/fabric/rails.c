@@ -241,6 +241,24 @@ static void test_waits(UNUSED void **state)
 	close_two();
 }
 
+/* A write begins anew when the peer knows, too, that the connection is dead. */
+static void test_repeat(UNUSED void **state)
+{
+	need_softdev("taking a port down");
+	open_two(0);
+	until_both();
+	looks(&pair.b, false);
+	must(softdev_fault("down=0@1"));
+	must(again(fi_write(pair.a.ep, out[0], BIG, NULL, pair.to_b, (uintptr_t)shared.board[0], fi_mr_key(mr), &ops[0])));
+	for (int i = 0; i < 5000; i++)
+		poll_all();
+	assert_true(pair.a.first == pair.a.last);
+	looks(&pair.b, true);
+	good(&pair.a, &ops[0]);
+	assert_memory_equal(shared.board[0], out[0], BIG);
+	close_two();
+}
+
 /* b is slow, and a gives up both connections: what it was told of as sent still comes. */
 static void test_flush(UNUSED void **state)
 {
@@ -269,7 +287,7 @@ static void test_flush(UNUSED void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {T(test_stripes), T(test_deaths), T(test_waits), T(test_flush)};
+	const struct CMUnitTest tests[] = {T(test_stripes), T(test_deaths), T(test_waits), T(test_repeat), T(test_flush)};
 
 	use_provider();
 	setenv("FI_INLAY_RAILS", "2", 1);
