@@ -139,15 +139,17 @@ static struct peer *named(struct endpoint *ep, const struct name *name)
 {
 	struct inlay_connect_record place;
 
-	return ep && !inlay_connect_unpack(&place, name->record, sizeof(name->record), NULL) && place.type == IBV_QPT_UD ?
-	       peer_of_name(ep, name, av_find(ep->av, name)) : NULL;
+	return ep && name->incarnation && !inlay_connect_unpack(&place, name->record, sizeof(name->record), NULL) &&
+	       place.type == IBV_QPT_UD ? peer_of_name(ep, name, av_find(ep->av, name)) : NULL;
 }
 
 void rail_want(struct peer *first, const struct name *beyond)
 {
-	struct peer *p = first->other ? first->other : named(first->ep->second, beyond);
+	struct peer *p;
 
-	first->beyond = *beyond;
+	if (!first->beyond.incarnation)
+		first->beyond = *beyond; /* the first one holds, so that a stranger costs no more than one connection here */
+	p = first->other ? first->other : named(first->ep->second, &first->beyond);
 	if (p && (!p->seen || p->state == PEER_IDLE || (p->state >= PEER_FAILING && p->err != FI_EAGAIN)))
 		p->wanted = first; /* if it has failed, then because both had */
 }
