@@ -21,9 +21,9 @@
 static uint8_t out[LARGE], in[64][LARGE];
 static int here, there, contexts[MANY];
 
-static void open_connected(void)
+static void open_connected(uint64_t more)
 {
-	pair_open(CAPS, 0);
+	pair_open(CAPS | more, 0);
 	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
 }
 
@@ -40,14 +40,38 @@ static long resident(void)
 }
 
 /* The next message with this tag has this number in it. Returns its length. */
-static size_t comes(uint64_t tag, uint32_t number)
+static size_t comes_to(struct side *s, fi_addr_t from, uint64_t tag, uint32_t number)
 {
 	size_t len;
 
-	must(fi_trecv(pair.b.ep, in[0], EAGER, NULL, pair.to_a, tag, 0, &there));
-	len = good(&pair.b, &there)->e.len;
+	must(fi_trecv(s->ep, in[0], EAGER, NULL, from, tag, 0, &there));
+	len = good(s, &there)->e.len;
 	assert_memory_equal(in[0], &number, sizeof(number));
 	return len;
+}
+
+static size_t comes(uint64_t tag, uint32_t number)
+{
+	return comes_to(&pair.b, pair.to_a, tag, number);
+}
+
+/* Messages with their number, until three have been refused behind the first `least`. Returns how many were not. */
+static uint32_t send_all(struct side *s, fi_addr_t to, size_t len, uint32_t least)
+{
+	uint32_t sent = 0, refused = 0;
+	ssize_t r;
+
+	while (refused < 3) {
+		memcpy(out, &sent, sizeof(sent));
+		r = fi_tsend(s->ep, out, len, NULL, to, 2, &contexts[sent]);
+		assert_true(!r || r == -FI_EAGAIN);
+		sent += !r;
+		assert_true(sent < MANY);
+		refused += r && sent > least;
+		for (uint32_t i = 0; r && i < 50; i++)
+			poll_all();
+	}
+	return sent;
 }
 
 /* ---- Full ---- */
@@ -56,21 +80,12 @@ static size_t comes(uint64_t tag, uint32_t number)
 CASE(test_full_ring)
 {
 	static const size_t lens[] = {8, 100, 1000, EAGER};
-	uint32_t i, k, sent, refused;
-	ssize_t r;
+	uint32_t i, k, sent;
 
-	open_connected();
+	open_connected(0);
 	for (k = 0; k < ARRAY(lens); k++) {
 		looks(&pair.b, false);
-		for (sent = refused = 0; refused < 3; refused += r != 0) {
-			memcpy(out, &sent, 4);
-			r = fi_tsend(pair.a.ep, out, lens[k], NULL, pair.to_b, 2, &contexts[sent]);
-			assert_true(!r || r == -FI_EAGAIN);
-			sent += !r;
-			assert_true(sent < MANY);
-			for (i = 0; r && i < 50; i++)
-				poll_all();
-		}
+		sent = send_all(&pair.a, pair.to_b, lens[k], 0);
 		assert_true(sent >= 30);
 		looks(&pair.b, true);
 		for (i = 0; i < sent; i++)
@@ -99,7 +114,7 @@ CASE(test_readerr)
 	struct fi_cq_err_entry e = {};
 	size_t i;
 
-	open_connected();
+	open_connected(0);
 	looks(&pair.b, false);
 	must(fi_trecv(pair.b.ep, in[0], LARGE, NULL, pair.to_a, 1, 0, &there));
 	must(again(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here)));
@@ -192,7 +207,7 @@ CASE(test_fork)
 CASE(test_no_memory)
 {
 	need_softdev("failing set-up calls");
-	open_connected();
+	open_connected(0);
 	/* Often enough to notice an entry that does not come back */
 	for (uint32_t round = 0; round < 6; round++) {
 		must(softdev_fault("setup=ENOMEM@*"));
@@ -223,8 +238,7 @@ CASE(test_flood)
 	double begun = now();
 	struct fid_mr *mr;
 
-	pair_open(CAPS | FI_RMA, 0);
-	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+	open_connected(FI_RMA);
 	must(fi_mr_reg(pair.a.domain, in[1], 1000, FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
 	while (n < least || refused < 1000) {
 		ssize_t r = fi_tinject(pair.a.ep, &n, sizeof(n), pair.to_b, n);
@@ -302,9 +316,8 @@ static void hub_close(uint32_t first)
  */
 CASE(test_peers)
 {
-	uint32_t i, k, refused, sent[PEERS], all = 0;
+	uint32_t i, k, sent[PEERS];
 	fi_addr_t to[ARRAY(spoke)];
-	ssize_t r;
 
 	hub_open();
 	for (i = 0; i < ARRAY(spoke); i++)
@@ -314,26 +327,16 @@ CASE(test_peers)
 			ping(&hub, to[i], &spoke[i], 0);
 	for (i = 0; i < PEERS; i++) {
 		looks(&spoke[i], false);
-		for (sent[i] = refused = 0; refused < 3; refused += r && sent[i] > RECEIVES) {
-			r = fi_tsend(hub.ep, &sent[i], sizeof(sent[i]), NULL, to[i], 2, &here);
-			assert_true(!r || r == -FI_EAGAIN);
-			sent[i] += !r;
-			for (k = 0; r && k < 50; k++)
-				poll_all();
-		}
-		all += sent[i];
+		sent[i] = send_all(&hub, to[i], sizeof(k), RECEIVES);
 	}
 	assert_int_equal(fi_tsend(hub.ep, out, 8, NULL, to[PEERS], 2, &there), -FI_EAGAIN);
 	for (i = 0; i < PEERS; i++) {
 		looks(&spoke[i], true);
 		for (k = 0; k < sent[i]; k++) {
-			must(fi_trecv(spoke[i].ep, in[0], 8, NULL, 0, 2, 0, &there));
-			good(&spoke[i], &there);
-			assert_memory_equal(in[0], &k, sizeof(k));
+			comes_to(&spoke[i], 0, 2, k);
+			good(&hub, &contexts[k]);
 		}
 	}
-	while (all--)
-		good(&hub, &here);
 	ping(&hub, to[PEERS], &spoke[PEERS], 0);
 	hub_close(0);
 }
@@ -348,9 +351,7 @@ CASE(test_turns)
 	uint8_t name[NAME];
 	size_t len = NAME;
 
-	side_open(&hub, info_for(hints_for(CAPS | FI_TAGGED)), 0);
-	side_open(&spoke[0], info_for(hints_for(CAPS | FI_TAGGED)), 0);
-	insert(&spoke[0], hub.name);
+	hub_open();
 	for (i = 0; i < n; i++) {
 		must(fi_endpoint(spoke[0].domain, spoke[0].info, &eps[i], NULL));
 		must(fi_ep_bind(eps[i], &spoke[0].av->fid, 0));
@@ -365,15 +366,14 @@ CASE(test_turns)
 			len = i * round;
 			must(again(fi_tinject(hub.ep, &len, sizeof(got[i]), to[i], round)));
 		}
-		for (i = 0; i < n; i++)
+		for (i = 0; i < n; i++) {
 			good(&spoke[0], &got[i]);
-		for (i = 0; i < n; i++)
 			assert_int_equal(got[i], i * round);
+		}
 	}
 	for (i = 0; i < n; i++)
 		must(fi_close(&eps[i]->fid));
-	side_close(&spoke[0]);
-	side_close(&hub);
+	hub_close(0);
 	free(eps);
 	free(to);
 	free(got);
@@ -459,7 +459,7 @@ CASE(test_setup_fails)
 CASE(test_registration_fails)
 {
 	need_softdev("failing set-up calls");
-	open_connected();
+	open_connected(0);
 	fill(out, LARGE, 1);
 	must(softdev_fault("setup=EINVAL@*"));
 	assert_int_equal(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here), -FI_EINVAL);
@@ -480,32 +480,30 @@ CASE(test_registration_fails)
 /* Memory that the application has registered and names: nothing else is registered. */
 CASE(test_given)
 {
+	struct iovec source = {out, LARGE}, target = {in[1], LARGE};
+	struct fid_ep *a, *b;
 	struct fid_mr *from, *to;
-	void *desc;
+	void *read, *written;
 
 	need_softdev("failing set-up calls");
-	open_connected();
+	open_connected(0);
 	must(fi_mr_reg(pair.a.domain, out, LARGE, FI_SEND, 0, 0, 0, &from, NULL));
 	must(fi_mr_reg(pair.b.domain, in[1], LARGE, FI_RECV, 0, 0, 0, &to, NULL));
 	must(softdev_fault("setup=EINVAL@*"));
-	for (int i = 0; i < 6; i++) {
-		struct iovec source = {out, LARGE}, target = {in[1], LARGE};
-
+	a = pair.a.ep;
+	b = pair.b.ep;
+	read = fi_mr_desc(from);
+	written = fi_mr_desc(to);
+	for (int i = 0; i < 4; i++) {
 		fill(out, LARGE, (uint32_t)i);
-		desc = fi_mr_desc(to);
-		if (i % 2)
-			must(i == 3 ? fi_trecvv(pair.b.ep, &target, &desc, 1, pair.to_a, 1, 0, &there) :
-			     fi_trecv(pair.b.ep, in[1], LARGE, desc, pair.to_a, 1, 0, &there));
-		else
-			must(i == 2 ? fi_recvv(pair.b.ep, &target, &desc, 1, pair.to_a, &there) :
-			     fi_recv(pair.b.ep, in[1], LARGE, desc, pair.to_a, &there));
-		desc = fi_mr_desc(from);
-		if (i % 2)
-			must(again(i == 3 ? fi_tsendv(pair.a.ep, &source, &desc, 1, pair.to_b, 1, &here) :
-				   fi_tsend(pair.a.ep, out, LARGE, desc, pair.to_b, 1, &here)));
-		else
-			must(again(i == 2 ? fi_sendv(pair.a.ep, &source, &desc, 1, pair.to_b, &here) :
-				   fi_send(pair.a.ep, out, LARGE, desc, pair.to_b, &here)));
+		must(i == 0 ? fi_recv(b, in[1], LARGE, written, pair.to_a, &there) :
+		     i == 1 ? fi_trecv(b, in[1], LARGE, written, pair.to_a, 1, 0, &there) :
+		     i == 2 ? fi_recvv(b, &target, &written, 1, pair.to_a, &there) :
+			      fi_trecvv(b, &target, &written, 1, pair.to_a, 1, 0, &there));
+		must(again(i == 0 ? fi_send(a, out, LARGE, read, pair.to_b, &here) :
+			   i == 1 ? fi_tsend(a, out, LARGE, read, pair.to_b, 1, &here) :
+			   i == 2 ? fi_sendv(a, &source, &read, 1, pair.to_b, &here) :
+				    fi_tsendv(a, &source, &read, 1, pair.to_b, 1, &here)));
 		good(&pair.a, &here);
 		good(&pair.b, &there);
 		assert_int_equal(differs(in[1], LARGE, (uint32_t)i), LARGE);
@@ -524,35 +522,26 @@ CASE(test_delivery)
 {
 	static const struct { size_t len; uint64_t flags; } rows[] = {{8, 0}, {8, FI_INJECT}, {1000, FI_INJECT}, {1000, 0}, {LARGE, 0}};
 	static uint8_t page[4096] __attribute__((aligned(4096)));
-	uint8_t *target;
-	struct fi_msg_rma m;
-	struct fi_rma_iov to;
-	struct iovec from;
 	struct fid_mr *mr;
 
 	need_softdev("failing messages");
 	for (uint32_t i = 0; i < ARRAY(rows); i++) {
-		pair_open(CAPS | FI_RMA, 0);
-		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
-		target = rows[i].len == LARGE ? in[1] : page + sizeof(page) - rows[i].len;
-		must(fi_mr_reg(pair.b.domain, target, rows[i].len, FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
+		const size_t len = rows[i].len;
+		uint8_t *target = len == LARGE ? in[1] : page + sizeof(page) - len;
+
+		open_connected(FI_RMA);
+		must(fi_mr_reg(pair.b.domain, target, len, FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
 		for (uint32_t fails = 0; fails < 2; fails++) {
-			memset(&m, 0, sizeof(m));
-			memset(target, 0, rows[i].len);
-			fill(out, rows[i].len, i + fails);
-			from.iov_base = out;
-			from.iov_len = to.len = rows[i].len;
-			to.addr = (uintptr_t)target;
-			to.key = fi_mr_key(mr);
-			m.msg_iov = &from;
-			m.rma_iov = &to;
-			m.iov_count = m.rma_iov_count = 1;
-			m.addr = pair.to_b;
-			m.context = &here;
+			const struct fi_rma_iov to = {(uintptr_t)target, len, fi_mr_key(mr)};
+			const struct iovec from = {out, len};
+			const struct fi_msg_rma m = {&from, NULL, 1, pair.to_b, &to, 1, &here, 0};
+
+			memset(target, 0, len);
+			fill(out, len, i + fails);
 			must(softdev_fault(fails ? "syndrome=0x13@2" : "syndrome=0x13@3-"));
 			must(again(fi_writemsg(pair.a.ep, &m, FI_DELIVERY_COMPLETE | FI_COMPLETION | rows[i].flags)));
 			bad(&pair.a, &here, fails ? FI_EACCES : 0);
-			assert_int_equal(differs(target, rows[i].len, i + fails), rows[i].len);
+			assert_int_equal(differs(target, len, i + fails), len);
 			must(softdev_fault(NULL));
 		}
 		must(fi_close(&mr->fid));
@@ -583,7 +572,7 @@ CASE(test_corrupt)
 		must(softdev_fault(NULL));
 		pair_close();
 	}
-	open_connected();
+	open_connected(0);
 	pair_close();
 }
 
@@ -625,25 +614,41 @@ CASE(test_info)
 	}
 }
 
-/* Modes of registration: who does not know those needed for remote memory gets the rest, who asks for it nothing */
+/*
+ * Modes of registration: who does not know those needed for remote memory gets the rest, who asks for it nothing. And bits
+ * of tags: all of them where nothing else is matched; with MPICH's there are fewer senders, but not too few
+ */
 CASE(test_modes)
 {
 	static const int all = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+	static const uint64_t wide = 0xaaaaaaaaaaaaaaaa, directed = FI_TAGGED | FI_DIRECTED_RECV;
 	const struct {
 		uint64_t caps;
 		uint32_t version;
-		int asked, mode;
-	} rows[] = {{0, VERSION, all | FI_MR_LOCAL, all}, {0, VERSION, FI_MR_ALLOCATED, FI_MR_ALLOCATED}, {0, VERSION, 0, 0},
-		    {FI_TAGGED, VERSION, 0, 0}, {FI_RMA, VERSION, FI_MR_ALLOCATED, -1}, {FI_RMA, VERSION, FI_MR_BASIC, FI_MR_BASIC},
-		    {FI_RMA, FI_VERSION(1, 4), FI_MR_UNSPEC, FI_MR_BASIC}, {FI_RMA, VERSION, FI_MR_SCALABLE, -1},
-		    {FI_MSG, VERSION, FI_MR_SCALABLE, FI_MR_SCALABLE}};
+		int modes, mode;
+		uint64_t tags, format;
+	} rows[] = {{0, VERSION, all | FI_MR_LOCAL, all, 0, wide >> 16},
+		    {0, VERSION, FI_MR_ALLOCATED, FI_MR_ALLOCATED, 0, wide >> 16},
+		    {0, VERSION, 0, 0, 0, wide >> 16},
+		    {FI_TAGGED, VERSION, 0, 0, 0, wide},
+		    {FI_RMA, VERSION, FI_MR_ALLOCATED, -1, 0, 0},
+		    {FI_RMA, VERSION, FI_MR_BASIC, FI_MR_BASIC, 0, wide},
+		    {FI_RMA, FI_VERSION(1, 4), FI_MR_UNSPEC, FI_MR_BASIC, 0, wide},
+		    {FI_RMA, VERSION, FI_MR_SCALABLE, -1, 0, 0},
+		    {FI_MSG, VERSION, FI_MR_SCALABLE, FI_MR_SCALABLE, 0, wide},
+		    {directed, VERSION, 0, 0, 0, wide >> 16},
+		    {directed, VERSION, 0, 0, UINT64_MAX >> 9, wide >> 9},
+		    {directed, VERSION, 0, -1, UINT64_MAX >> 7, 0}};
 
 	for (unsigned i = 0; i < ARRAY(rows); i++) {
 		struct fi_info *hints = hints_for(rows[i].caps), *info = NULL;
 
-		hints->domain_attr->mr_mode = rows[i].asked;
+		hints->domain_attr->mr_mode = rows[i].modes;
+		hints->ep_attr->mem_tag_format = rows[i].tags;
 		fi_getinfo(rows[i].version, NULL, NULL, 0, hints, &info);
 		if ((info ? info->domain_attr->mr_mode : -1) != rows[i].mode ||
+		    (info ? info->ep_attr->mem_tag_format : 0) != rows[i].format ||
+		    (info && rows[i].caps && (info->caps ^ rows[i].caps) & FI_DIRECTED_RECV) ||
 		    (info && (info->caps & FI_RMA) && rows[i].mode != all && rows[i].mode != FI_MR_BASIC))
 			fail_msg("row %u", i);
 		fi_freeinfo(info);
@@ -725,7 +730,8 @@ CASE(test_tx_size)
 {
 	const uint32_t size = 64;
 
-	open_connected();
+	memset(out, 0, 32);
+	open_connected(0);
 	assert_int_equal(pair.a.info->tx_attr->size, size);
 	for (uint32_t before = 0; before < 40; before++) {
 		for (uint32_t i = 0; i < before; i++)
@@ -734,13 +740,10 @@ CASE(test_tx_size)
 			must(fi_tsend(pair.a.ep, out, 32, NULL, pair.to_b, 2, &contexts[i]));
 		for (uint32_t i = 0; i < size; i++) {
 			good(&pair.a, &contexts[i]);
-			must(fi_trecv(pair.b.ep, in[0], 44, NULL, pair.to_a, 2, 0, &there));
-			good(&pair.b, &there);
+			assert_int_equal(comes(2, 0), 32);
 		}
-		for (uint32_t i = 0; i < before; i++) {
-			must(fi_trecv(pair.b.ep, in[0], 44, NULL, pair.to_a, 1, 0, &there));
-			good(&pair.b, &there);
-		}
+		for (uint32_t i = 0; i < before; i++)
+			assert_int_equal(comes(1, 0), 8);
 	}
 	pair_close();
 }
@@ -750,7 +753,7 @@ CASE(test_rx_size)
 {
 	size_t i, size;
 
-	open_connected();
+	open_connected(0);
 	size = pair.b.info->rx_attr->size;
 	for (i = 0; i < size; i++)
 		must(fi_trecv(pair.b.ep, in[0], 8, NULL, pair.to_a, i, 0, i + 1 < size ? &here : &there));
@@ -763,28 +766,21 @@ CASE(test_rx_size)
 CASE(test_sizes)
 {
 	struct iovec v[4], w[4];
-	struct fi_msg_tagged m = {};
+	struct fi_msg_tagged m = {v, NULL, 4, 0, 0, 0, &here, 0};
 	struct fi_rma_iov to = {0, 0, 0};
-	struct fi_msg_rma r;
+	struct fi_msg_rma r = {v, NULL, 4, 0, &to, 1, &here, 0};
 	struct fid_mr *mr;
 	size_t i, inject, max, part;
 	uint8_t *large;
 	struct done *d;
 
-	pair_open(CAPS | FI_RMA, 0);
-	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+	open_connected(FI_RMA);
 	assert_true(pair.a.info->tx_attr->iov_limit == 4 && pair.b.info->rx_attr->iov_limit == 4 &&
 		    pair.a.info->tx_attr->rma_iov_limit == 1);
 	inject = pair.a.info->tx_attr->inject_size;
 	max = pair.a.info->ep_attr->max_msg_size;
 	part = max / 4;
-	memset(&r, 0, sizeof(r));
-	m.msg_iov = r.msg_iov = v;
-	m.iov_count = r.iov_count = 4;
 	m.addr = r.addr = pair.to_b;
-	m.context = r.context = &here;
-	r.rma_iov = &to;
-	r.rma_iov_count = 1;
 	fill(out, inject, 9);
 	for (i = 0; i < 4; i++) {
 		v[i].iov_base = out + i * (inject / 4);
@@ -827,29 +823,6 @@ CASE(test_sizes)
 	must(fi_close(&mr->fid));
 	must(munmap(large, part));
 	pair_close();
-}
-
-/* Bits of tags: all of them where nothing else is matched; with MPICH's there are fewer senders, but not too few */
-CASE(test_tag_format)
-{
-	static const struct {
-		uint64_t caps, asked, format;
-	} rows[] = {{FI_TAGGED, 0, 0xaaaaaaaaaaaaaaaa}, {FI_TAGGED | FI_DIRECTED_RECV, 0, 0xaaaaaaaaaaaa},
-		    {FI_TAGGED | FI_DIRECTED_RECV, UINT64_MAX >> 9, 0xaaaaaaaaaaaaaaaa >> 9},
-		    {FI_TAGGED | FI_DIRECTED_RECV, UINT64_MAX >> 7, 0}};
-	struct fi_info *info, *hints;
-
-	for (unsigned i = 0; i < ARRAY(rows); i++) {
-		hints = hints_for(rows[i].caps);
-		hints->ep_attr->mem_tag_format = rows[i].asked;
-		info = NULL;
-		fi_getinfo(VERSION, NULL, NULL, 0, hints, &info);
-		assert_int_equal(info ? info->ep_attr->mem_tag_format : 0, rows[i].format);
-		if (info)
-			assert_true((info->caps & FI_DIRECTED_RECV) == (rows[i].caps & FI_DIRECTED_RECV));
-		fi_freeinfo(info);
-		fi_freeinfo(hints);
-	}
 }
 
 /* The top bit of a tag counts, and with directed receives the sender beside it */
@@ -928,48 +901,37 @@ CASE(test_addresses)
 /* What is not offered says so, and can be called. */
 CASE(test_missing)
 {
-	union {
-		struct fid_domain *domain;
-		struct fid_ep *ep;
-		struct fid_pep *pep;
-		struct fid_stx *stx;
-		struct fid_wait *wait;
-		struct fid_poll *poll;
-		struct fid_mc *mc;
-		struct fid_av_set *set;
-		void *ops;
-	} out;
 	struct side *s = &pair.a;
 	struct fid_eq *eq;
 	size_t len = 0;
 
 #define MISSING(call) assert_int_equal(call, -FI_ENOSYS)
 	pair_open(CAPS, 0);
-	MISSING(fi_passive_ep(s->fabric, s->info, &out.pep, NULL));
-	MISSING(fi_wait_open(s->fabric, NULL, &out.wait));
-	MISSING(fi_domain2(s->fabric, s->info, &out.domain, 1, NULL));
-	MISSING(fi_endpoint2(s->domain, s->info, &out.ep, 1, NULL));
-	MISSING(fi_scalable_ep(s->domain, s->info, &out.ep, NULL));
-	MISSING(fi_poll_open(s->domain, NULL, &out.poll));
-	MISSING(fi_stx_context(s->domain, NULL, &out.stx, NULL));
-	MISSING(fi_srx_context(s->domain, NULL, &out.ep, NULL));
+	MISSING(fi_passive_ep(s->fabric, s->info, NULL, NULL));
+	MISSING(fi_wait_open(s->fabric, NULL, NULL));
+	MISSING(fi_domain2(s->fabric, s->info, NULL, 1, NULL));
+	MISSING(fi_endpoint2(s->domain, s->info, NULL, 1, NULL));
+	MISSING(fi_scalable_ep(s->domain, s->info, NULL, NULL));
+	MISSING(fi_poll_open(s->domain, NULL, NULL));
+	MISSING(fi_stx_context(s->domain, NULL, NULL, NULL));
+	MISSING(fi_srx_context(s->domain, NULL, NULL, NULL));
 	MISSING(fi_query_collective(s->domain, FI_BARRIER, NULL, 0));
 	MISSING(fi_av_insertsvc(s->av, "localhost", "1", NULL, 0, NULL));
 	MISSING(fi_av_insertsym(s->av, "localhost", 1, "1", 1, NULL, 0, NULL));
-	MISSING(fi_av_set(s->av, NULL, &out.set, NULL));
-	MISSING(fi_open_ops(&s->domain->fid, "", 0, &out.ops, NULL));
+	MISSING(fi_av_set(s->av, NULL, NULL, NULL));
+	MISSING(fi_open_ops(&s->domain->fid, "", 0, NULL, NULL));
 	MISSING(fi_set_ops(&s->domain->fid, "", 0, NULL, NULL));
-	MISSING(fi_control(&s->domain->fid, FI_GETWAIT, &out));
-	MISSING(fi_tx_context(s->ep, 0, NULL, &out.ep, NULL));
-	MISSING(fi_rx_context(s->ep, 0, NULL, &out.ep, NULL));
+	MISSING(fi_control(&s->domain->fid, FI_GETWAIT, NULL));
+	MISSING(fi_tx_context(s->ep, 0, NULL, NULL, NULL));
+	MISSING(fi_rx_context(s->ep, 0, NULL, NULL, NULL));
 	MISSING(s->ep->ops->tx_size_left(s->ep)); /* the calls are deprecated */
 	MISSING(s->ep->ops->rx_size_left(s->ep));
-	MISSING(fi_setname(&s->ep->fid, out.ops, 0));
-	MISSING(fi_getpeer(s->ep, out.ops, &len));
+	MISSING(fi_setname(&s->ep->fid, NULL, 0));
+	MISSING(fi_getpeer(s->ep, NULL, &len));
 	MISSING(fi_connect(s->ep, NULL, NULL, 0));
 	MISSING(fi_accept(s->ep, NULL, 0));
 	MISSING(fi_shutdown(s->ep, 0));
-	MISSING(fi_join(s->ep, NULL, 0, &out.mc, NULL));
+	MISSING(fi_join(s->ep, NULL, 0, NULL, NULL));
 	must(fi_eq_open(s->fabric, NULL, &eq, NULL));
 	MISSING(fi_eq_write(eq, 0, NULL, 0, 0));
 	assert_string_equal(fi_eq_strerror(eq, FI_EINVAL, NULL, NULL, 0), fi_strerror(FI_EINVAL));
