@@ -40,7 +40,7 @@ static long resident(void)
 }
 
 /* The next message with this tag has this number in it. Returns its length. */
-static size_t comes_to(struct side *s, fi_addr_t from, uint64_t tag, uint32_t number)
+static size_t comes(struct side *s, fi_addr_t from, uint64_t tag, uint32_t number)
 {
 	size_t len;
 
@@ -50,12 +50,7 @@ static size_t comes_to(struct side *s, fi_addr_t from, uint64_t tag, uint32_t nu
 	return len;
 }
 
-static size_t comes(uint64_t tag, uint32_t number)
-{
-	return comes_to(&pair.b, pair.to_a, tag, number);
-}
-
-/* Messages with their number, until three have been refused behind the first `least`. Returns how many were not. */
+/* Messages with their number, more than `least`, until three have been refused. Returns how many were not. */
 static uint32_t send_all(struct side *s, fi_addr_t to, size_t len, uint32_t least)
 {
 	uint32_t sent = 0, refused = 0;
@@ -89,7 +84,7 @@ CASE(test_full_ring)
 		assert_true(sent >= 30);
 		looks(&pair.b, true);
 		for (i = 0; i < sent; i++)
-			assert_int_equal(comes(2, i), lens[k]);
+			assert_int_equal(comes(&pair.b, pair.to_a, 2, i), lens[k]);
 		for (i = 0; i < sent; i++)
 			good(&pair.a, &contexts[i]);
 	}
@@ -97,27 +92,21 @@ CASE(test_full_ring)
 }
 
 /* A post refused with -FI_EAGAIN makes progress: whoever only tries again, and reads no queue, gets through. */
-CASE(test_refused)
-{
-	pair_open(CAPS, 0);
-	looks(&pair.a, false);
-	for (uint32_t i = 0; i < MANY; i++)
-		must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 1)));
-	looks(&pair.a, true);
-	nothing(); /* all has come: closing would wait for it */
-	pair_close();
-}
-
-/* So does asking for an error that there is not: OpenSHMEM's mt_membar does nothing else, for ever. */
-CASE(test_readerr)
+CASE(test_progress)
 {
 	struct fi_cq_err_entry e = {};
 	size_t i;
 
-	open_connected(0);
+	pair_open(CAPS, 0);
+	looks(&pair.a, false);
+	for (i = 0; i < MANY; i++)
+		must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 1)));
+	looks(&pair.a, true);
+	nothing();
+	/* So does asking for an error that there is not: OpenSHMEM's mt_membar does nothing else, for ever. */
 	looks(&pair.b, false);
-	must(fi_trecv(pair.b.ep, in[0], LARGE, NULL, pair.to_a, 1, 0, &there));
-	must(again(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here)));
+	must(fi_trecv(pair.b.ep, in[0], LARGE, NULL, pair.to_a, 2, 0, &there));
+	must(again(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 2, &here)));
 	wait_polling(fi_cq_readerr(pair.b.cq, &e, 0) != -FI_EAGAIN || holds_done(&pair.a, &here, &i));
 	good(&pair.a, &here);
 	looks(&pair.b, true);
@@ -220,7 +209,7 @@ CASE(test_no_memory)
 		good(&pair.b, &there);
 		must(softdev_fault(NULL));
 		for (uint32_t i = 0; i < UNEXPECTED; i++)
-			comes(2, i);
+			comes(&pair.b, pair.to_a, 2, i);
 	}
 	pair_close();
 }
@@ -263,10 +252,10 @@ CASE(test_flood)
 		good(&pair.b, &here);
 	}
 	if (!flood) /* the first that found no buffer needs none now */
-		assert_int_equal(comes(4095 * BUFFERS, 4095 * BUFFERS), sizeof(n));
+		assert_int_equal(comes(&pair.b, pair.to_a, 4095 * BUFFERS, 4095 * BUFFERS), sizeof(n));
 	for (i = 0; i < n; i++)
 		if (flood || i != 4095 * BUFFERS)
-			assert_int_equal(comes(i, i), sizeof(i));
+			assert_int_equal(comes(&pair.b, pair.to_a, i, i), sizeof(i));
 	must(fi_close(&mr->fid));
 	pair_close();
 }
@@ -333,7 +322,7 @@ CASE(test_peers)
 	for (i = 0; i < PEERS; i++) {
 		looks(&spoke[i], true);
 		for (k = 0; k < sent[i]; k++) {
-			comes_to(&spoke[i], 0, 2, k);
+			comes(&spoke[i], 0, 2, k);
 			good(&hub, &contexts[k]);
 		}
 	}
@@ -345,38 +334,35 @@ CASE(test_peers)
 CASE(test_turns)
 {
 	const uint32_t n = getenv("TURNS") ? (uint32_t)atoi(getenv("TURNS")) : 64;
-	struct fid_ep **eps = (struct fid_ep **)calloc(n, sizeof(*eps));
-	fi_addr_t *to = (fi_addr_t *)calloc(n, sizeof(*to));
-	uint32_t *got = (uint32_t *)calloc(n, sizeof(*got)), i, round;
+	struct { struct fid_ep *ep; fi_addr_t to; uint32_t got; } *const t = (__typeof__(t))calloc(n, sizeof(*t));
+	uint32_t i, round;
 	uint8_t name[NAME];
 	size_t len = NAME;
 
 	hub_open();
 	for (i = 0; i < n; i++) {
-		must(fi_endpoint(spoke[0].domain, spoke[0].info, &eps[i], NULL));
-		must(fi_ep_bind(eps[i], &spoke[0].av->fid, 0));
-		must(fi_ep_bind(eps[i], &spoke[0].cq->fid, FI_TRANSMIT | FI_RECV));
-		must(fi_enable(eps[i]));
-		must(fi_getname(&eps[i]->fid, name, &len));
-		to[i] = insert(&hub, name);
+		must(fi_endpoint(spoke[0].domain, spoke[0].info, &t[i].ep, NULL));
+		must(fi_ep_bind(t[i].ep, &spoke[0].av->fid, 0));
+		must(fi_ep_bind(t[i].ep, &spoke[0].cq->fid, FI_TRANSMIT | FI_RECV));
+		must(fi_enable(t[i].ep));
+		must(fi_getname(&t[i].ep->fid, name, &len));
+		t[i].to = insert(&hub, name);
 	}
 	for (round = 1; round < 3; round++) {
 		for (i = 0; i < n; i++) {
-			must(fi_trecv(eps[i], &got[i], sizeof(got[i]), NULL, 0, round, 0, &got[i]));
+			must(fi_trecv(t[i].ep, &t[i].got, sizeof(t[i].got), NULL, 0, round, 0, &t[i]));
 			len = i * round;
-			must(again(fi_tinject(hub.ep, &len, sizeof(got[i]), to[i], round)));
+			must(again(fi_tinject(hub.ep, &len, sizeof(t[i].got), t[i].to, round)));
 		}
 		for (i = 0; i < n; i++) {
-			good(&spoke[0], &got[i]);
-			assert_int_equal(got[i], i * round);
+			good(&spoke[0], &t[i]);
+			assert_int_equal(t[i].got, i * round);
 		}
 	}
 	for (i = 0; i < n; i++)
-		must(fi_close(&eps[i]->fid));
+		must(fi_close(&t[i].ep->fid));
 	hub_close(0);
-	free(eps);
-	free(to);
-	free(got);
+	free(t);
 }
 
 /* It is not reached, however often it asks. */
@@ -455,47 +441,28 @@ CASE(test_setup_fails)
 	assert_true(failures > 2);
 }
 
-/* Memory that cannot be registered: the send says so, or the receive does, and its sender is told that it is over. */
-CASE(test_registration_fails)
-{
-	need_softdev("failing set-up calls");
-	open_connected(0);
-	fill(out, LARGE, 1);
-	must(softdev_fault("setup=EINVAL@*"));
-	assert_int_equal(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here), -FI_EINVAL);
-	must(softdev_fault(NULL));
-	nothing();
-	for (int i = 0; i < 2; i++) { /* the second time the device is in a better mood */
-		must(again(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here)));
-		must(softdev_fault(i ? NULL : "setup=EINVAL@*"));
-		must(fi_trecv(pair.b.ep, in[1], LARGE, NULL, pair.to_a, 1, 0, &there));
-		assert_int_equal(bad(&pair.b, &there, i ? 0 : FI_EINVAL)->err.len, 0);
-		good(&pair.a, &here);
-		must(softdev_fault(NULL));
-	}
-	assert_int_equal(differs(in[1], LARGE, 1), LARGE);
-	pair_close();
-}
-
-/* Memory that the application has registered and names: nothing else is registered. */
-CASE(test_given)
+/*
+ * Memory that the application has registered and names: nothing else is registered. Then memory that cannot be: the send
+ * says so, or the receive does, and its sender is told that it is over.
+ */
+CASE(test_registration)
 {
 	struct iovec source = {out, LARGE}, target = {in[1], LARGE};
-	struct fid_ep *a, *b;
 	struct fid_mr *from, *to;
+	struct fid_ep *a, *b;
 	void *read, *written;
 
 	need_softdev("failing set-up calls");
 	open_connected(0);
-	must(fi_mr_reg(pair.a.domain, out, LARGE, FI_SEND, 0, 0, 0, &from, NULL));
-	must(fi_mr_reg(pair.b.domain, in[1], LARGE, FI_RECV, 0, 0, 0, &to, NULL));
-	must(softdev_fault("setup=EINVAL@*"));
 	a = pair.a.ep;
 	b = pair.b.ep;
+	must(fi_mr_reg(pair.a.domain, out, LARGE, FI_SEND, 0, 0, 0, &from, NULL));
+	must(fi_mr_reg(pair.b.domain, in[1], LARGE, FI_RECV, 0, 0, 0, &to, NULL));
 	read = fi_mr_desc(from);
 	written = fi_mr_desc(to);
-	for (int i = 0; i < 4; i++) {
-		fill(out, LARGE, (uint32_t)i);
+	must(softdev_fault("setup=EINVAL@*"));
+	for (uint32_t i = 0; i < 4; i++) {
+		fill(out, LARGE, i);
 		must(i == 0 ? fi_recv(b, in[1], LARGE, written, pair.to_a, &there) :
 		     i == 1 ? fi_trecv(b, in[1], LARGE, written, pair.to_a, 1, 0, &there) :
 		     i == 2 ? fi_recvv(b, &target, &written, 1, pair.to_a, &there) :
@@ -506,11 +473,23 @@ CASE(test_given)
 				    fi_tsendv(a, &source, &read, 1, pair.to_b, 1, &here)));
 		good(&pair.a, &here);
 		good(&pair.b, &there);
-		assert_int_equal(differs(in[1], LARGE, (uint32_t)i), LARGE);
+		assert_int_equal(differs(in[1], LARGE, i), LARGE);
 	}
-	must(softdev_fault(NULL));
 	must(fi_close(&from->fid));
 	must(fi_close(&to->fid));
+	assert_int_equal(fi_tsend(a, out, LARGE, NULL, pair.to_b, 1, &here), -FI_EINVAL);
+	must(softdev_fault(NULL));
+	nothing();
+	memset(in[1], 0, LARGE);
+	for (int i = 0; i < 2; i++) { /* the second time the device is in a better mood */
+		must(again(fi_tsend(a, out, LARGE, NULL, pair.to_b, 1, &here)));
+		must(softdev_fault(i ? NULL : "setup=EINVAL@*"));
+		must(fi_trecv(b, in[1], LARGE, NULL, pair.to_a, 1, 0, &there));
+		assert_int_equal(bad(&pair.b, &there, i ? 0 : FI_EINVAL)->err.len, 0);
+		good(&pair.a, &here);
+		must(softdev_fault(NULL));
+	}
+	assert_int_equal(differs(in[1], LARGE, 3), LARGE);
 	pair_close();
 }
 
@@ -615,8 +594,8 @@ CASE(test_info)
 }
 
 /*
- * Modes of registration: who does not know those needed for remote memory gets the rest, who asks for it nothing. And bits
- * of tags: all of them where nothing else is matched; with MPICH's there are fewer senders, but not too few
+ * Modes of registration: who does not know those needed for remote memory gets the rest, who asks for it nothing.
+ * And bits of tags: all of them where nothing else is matched; with MPICH's there are fewer senders, but not too few.
  */
 CASE(test_modes)
 {
@@ -627,18 +606,12 @@ CASE(test_modes)
 		uint32_t version;
 		int modes, mode;
 		uint64_t tags, format;
-	} rows[] = {{0, VERSION, all | FI_MR_LOCAL, all, 0, wide >> 16},
-		    {0, VERSION, FI_MR_ALLOCATED, FI_MR_ALLOCATED, 0, wide >> 16},
-		    {0, VERSION, 0, 0, 0, wide >> 16},
-		    {FI_TAGGED, VERSION, 0, 0, 0, wide},
-		    {FI_RMA, VERSION, FI_MR_ALLOCATED, -1, 0, 0},
-		    {FI_RMA, VERSION, FI_MR_BASIC, FI_MR_BASIC, 0, wide},
-		    {FI_RMA, FI_VERSION(1, 4), FI_MR_UNSPEC, FI_MR_BASIC, 0, wide},
-		    {FI_RMA, VERSION, FI_MR_SCALABLE, -1, 0, 0},
-		    {FI_MSG, VERSION, FI_MR_SCALABLE, FI_MR_SCALABLE, 0, wide},
-		    {directed, VERSION, 0, 0, 0, wide >> 16},
-		    {directed, VERSION, 0, 0, UINT64_MAX >> 9, wide >> 9},
-		    {directed, VERSION, 0, -1, UINT64_MAX >> 7, 0}};
+	} rows[] = {{0, VERSION, all | FI_MR_LOCAL, all, 0, wide >> 16}, {0, VERSION, 0, 0, 0, wide >> 16},
+		    {0, VERSION, FI_MR_ALLOCATED, FI_MR_ALLOCATED, 0, wide >> 16}, {FI_TAGGED, VERSION, 0, 0, 0, wide},
+		    {FI_RMA, VERSION, FI_MR_ALLOCATED, -1, 0, 0}, {FI_RMA, VERSION, FI_MR_BASIC, FI_MR_BASIC, 0, wide},
+		    {FI_RMA, FI_VERSION(1, 4), FI_MR_UNSPEC, FI_MR_BASIC, 0, wide}, {FI_RMA, VERSION, FI_MR_SCALABLE, -1, 0, 0},
+		    {FI_MSG, VERSION, FI_MR_SCALABLE, FI_MR_SCALABLE, 0, wide}, {directed, VERSION, 0, 0, 0, wide >> 16},
+		    {directed, VERSION, 0, 0, UINT64_MAX >> 9, wide >> 9}, {directed, VERSION, 0, -1, UINT64_MAX >> 7, 0}};
 
 	for (unsigned i = 0; i < ARRAY(rows); i++) {
 		struct fi_info *hints = hints_for(rows[i].caps), *info = NULL;
@@ -656,7 +629,7 @@ CASE(test_modes)
 	}
 }
 
-/* Source and destination: a node must be this host, any service will do; what an answer says is good as a hint. */
+/* Source and destination: a node must be this host, any service will do. */
 CASE(test_addresses_asked)
 {
 	static const struct {
@@ -667,7 +640,7 @@ CASE(test_addresses_asked)
 		    {"127.0.0.1", "9228", FI_SOURCE, 0}, {"localhost", NULL, FI_SOURCE | FI_NUMERICHOST, -FI_ENODATA},
 		    {"192.0.2.1", "9228", FI_SOURCE, -FI_ENODATA}, {"127.0.0.1", "9228", 0, -FI_ENODATA},
 		    {NULL, "9228", 0, -FI_ENODATA}};
-	struct fi_info *info, *hints = hints_for(CAPS), *again;
+	struct fi_info *info, *hints = hints_for(CAPS);
 
 	for (unsigned i = 0; i < ARRAY(rows); i++) {
 		info = NULL;
@@ -679,6 +652,18 @@ CASE(test_addresses_asked)
 		fi_freeinfo(info);
 	}
 	fi_freeinfo(hints);
+}
+
+/* What an answer says is good as a hint. And the address vector */
+CASE(test_addresses)
+{
+	struct fi_info *again, *hints;
+	uint8_t name[2 * NAME];
+	fi_addr_t addr[3];
+	char text[128];
+	size_t len = sizeof(text);
+	int errors[2];
+
 	pair_open(CAPS, 0);
 	hints = fi_dupinfo(pair.a.info);
 	hints->dest_addr = memcpy(malloc(NAME), pair.b.name, NAME);
@@ -694,6 +679,28 @@ CASE(test_addresses_asked)
 	assert_memory_equal(again->src_addr, pair.a.info->src_addr, NAME);
 	fi_freeinfo(again);
 	fi_freeinfo(hints);
+	/* Not an address; one good and one bad; the same one twice */
+	memset(name, 0, sizeof(name));
+	assert_int_equal(fi_av_insert(pair.a.av, name, 1, addr, 0, NULL), 0);
+	assert_true(addr[0] == FI_ADDR_NOTAVAIL);
+	memcpy(name + NAME, pair.b.name, NAME);
+	assert_int_equal(fi_av_insert(pair.a.av, name, 2, addr, FI_SYNC_ERR, errors), 1);
+	assert_true(addr[0] == FI_ADDR_NOTAVAIL && addr[1] != FI_ADDR_NOTAVAIL && errors[0] == FI_EINVAL && !errors[1]);
+	len = NAME;
+	must(fi_av_lookup(pair.a.av, addr[1], name, &len));
+	assert_int_equal(len, NAME);
+	assert_memory_equal(name, pair.b.name, NAME);
+	len = sizeof(text);
+	assert_string_equal(fi_av_straddr(pair.a.av, name, text, &len), text);
+	assert_true(!strncmp(text, "inlay://[", 9) && len == strlen(text) + 1);
+	must(fi_av_remove(pair.a.av, &addr[1], 1, 0));
+	assert_int_equal(fi_av_remove(pair.a.av, &addr[1], 1, 0), -FI_EINVAL);
+	assert_int_equal(fi_av_lookup(pair.a.av, addr[1], name, &len), -FI_EINVAL);
+	/* What is in use is not closed */
+	assert_int_equal(fi_close(&pair.a.av->fid), -FI_EBUSY);
+	assert_int_equal(fi_close(&pair.a.cq->fid), -FI_EBUSY);
+	assert_int_equal(fi_close(&pair.a.domain->fid), -FI_EBUSY);
+	assert_int_equal(fi_close(&pair.a.fabric->fid), -FI_EBUSY);
 	pair_close();
 }
 
@@ -725,39 +732,31 @@ CASE(test_nic)
 
 /* ---- Promises of the attributes, kept to the brim ---- */
 
-/* As many short messages as tx_attr says, whatever was sent before, with nobody looking */
-CASE(test_tx_size)
+/* As many short messages as tx_attr says, whatever was sent before, with nobody looking; and as many receives */
+CASE(test_queue_sizes)
 {
 	const uint32_t size = 64;
+	size_t i, receives;
 
 	memset(out, 0, 32);
 	open_connected(0);
 	assert_int_equal(pair.a.info->tx_attr->size, size);
 	for (uint32_t before = 0; before < 40; before++) {
-		for (uint32_t i = 0; i < before; i++)
+		for (i = 0; i < before; i++)
 			must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 1)));
-		for (uint32_t i = 0; i < size; i++)
+		for (i = 0; i < size; i++)
 			must(fi_tsend(pair.a.ep, out, 32, NULL, pair.to_b, 2, &contexts[i]));
-		for (uint32_t i = 0; i < size; i++) {
+		for (i = 0; i < size; i++) {
 			good(&pair.a, &contexts[i]);
-			assert_int_equal(comes(2, 0), 32);
+			assert_int_equal(comes(&pair.b, pair.to_a, 2, 0), 32);
 		}
-		for (uint32_t i = 0; i < before; i++)
-			assert_int_equal(comes(1, 0), 8);
+		for (i = 0; i < before; i++)
+			assert_int_equal(comes(&pair.b, pair.to_a, 1, 0), 8);
 	}
-	pair_close();
-}
-
-/* As many receives as rx_attr says */
-CASE(test_rx_size)
-{
-	size_t i, size;
-
-	open_connected(0);
-	size = pair.b.info->rx_attr->size;
-	for (i = 0; i < size; i++)
-		must(fi_trecv(pair.b.ep, in[0], 8, NULL, pair.to_a, i, 0, i + 1 < size ? &here : &there));
-	must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, size - 1)));
+	receives = pair.b.info->rx_attr->size;
+	for (i = 0; i < receives; i++)
+		must(fi_trecv(pair.b.ep, in[0], 8, NULL, pair.to_a, i, 0, i + 1 < receives ? &here : &there));
+	must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, receives - 1)));
 	good(&pair.b, &there);
 	pair_close();
 }
@@ -862,40 +861,6 @@ CASE(test_wide_tags)
 {
 	wide(0, 0, 1ull << 63 | 5);
 	wide(FI_DIRECTED_RECV, UINT64_MAX >> 9, 1ull << 54 | 5);
-}
-
-CASE(test_addresses)
-{
-	uint8_t name[2 * NAME];
-	fi_addr_t addr[3];
-	char text[128];
-	size_t len = sizeof(text);
-	int errors[2];
-
-	pair_open(CAPS, 0);
-	/* Not an address; one good and one bad; the same one twice */
-	memset(name, 0, sizeof(name));
-	assert_int_equal(fi_av_insert(pair.a.av, name, 1, addr, 0, NULL), 0);
-	assert_true(addr[0] == FI_ADDR_NOTAVAIL);
-	memcpy(name + NAME, pair.b.name, NAME);
-	assert_int_equal(fi_av_insert(pair.a.av, name, 2, addr, FI_SYNC_ERR, errors), 1);
-	assert_true(addr[0] == FI_ADDR_NOTAVAIL && addr[1] != FI_ADDR_NOTAVAIL && errors[0] == FI_EINVAL && !errors[1]);
-	len = NAME;
-	must(fi_av_lookup(pair.a.av, addr[1], name, &len));
-	assert_int_equal(len, NAME);
-	assert_memory_equal(name, pair.b.name, NAME);
-	len = sizeof(text);
-	assert_string_equal(fi_av_straddr(pair.a.av, name, text, &len), text);
-	assert_true(!strncmp(text, "inlay://[", 9) && len == strlen(text) + 1);
-	must(fi_av_remove(pair.a.av, &addr[1], 1, 0));
-	assert_int_equal(fi_av_remove(pair.a.av, &addr[1], 1, 0), -FI_EINVAL);
-	assert_int_equal(fi_av_lookup(pair.a.av, addr[1], name, &len), -FI_EINVAL);
-	/* What is in use is not closed */
-	assert_int_equal(fi_close(&pair.a.av->fid), -FI_EBUSY);
-	assert_int_equal(fi_close(&pair.a.cq->fid), -FI_EBUSY);
-	assert_int_equal(fi_close(&pair.a.domain->fid), -FI_EBUSY);
-	assert_int_equal(fi_close(&pair.a.fabric->fid), -FI_EBUSY);
-	pair_close();
 }
 
 /* What is not offered says so, and can be called. */
