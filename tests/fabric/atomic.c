@@ -41,12 +41,10 @@ static size_t part_of(unsigned t)
 
 static long double load_real(size_t size, const uint8_t *at)
 {
-	long double l;
-	double d;
-	float f;
+	union { float f; double d; long double l; } r;
 
-	memcpy(size == sizeof(f) ? (void *)&f : size == sizeof(d) ? (void *)&d : (void *)&l, at, size);
-	return size == sizeof(f) ? (long double)f : size == sizeof(d) ? (long double)d : l;
+	memcpy(&r, at, size);
+	return size == sizeof(r.f) ? (long double)r.f : size == sizeof(r.d) ? (long double)r.d : r.l;
 }
 
 static void store_real(size_t size, uint8_t *at, long double v)
@@ -89,12 +87,10 @@ static void store(unsigned t, uint8_t *at, struct value v)
 static struct value some(unsigned t)
 {
 	struct value v = {0, 0, 0};
-	uint8_t bytes[8];
 
 	if (integer(t)) {
 		v.bits = rnd() % 3 ? rnd() : rnd() % 3;
-		memcpy(bytes, &v.bits, 8);
-		return load(t, bytes);
+		return load(t, (const uint8_t *)&v.bits);
 	}
 	/* No zero with a sign comes of them: what is the same has the same bits */
 	v.re = (long double)(rnd() % 9);
@@ -185,20 +181,11 @@ static ssize_t go(enum way way, enum fi_datatype t, enum fi_op op, size_t n, siz
 	}
 }
 
-/* Without an answer it is carried out after the call: before a later message, or step by step by the device */
-static void wait_for(unsigned t, size_t n)
-{
-	const size_t size = types[t].size;
-
-	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
-	for (size_t i = 0; i < n; i++)
-		wait_polling(same(load(t, spot + i * size), load(t, expected + i * size)));
-}
-
 static void one(enum way way, enum fi_datatype t, enum fi_op op, size_t n)
 {
 	const size_t size = types[t].size;
 	struct value o, v, c;
+	bool right;
 
 	spot = theirs + (spots++ & 7) * (BYTES / 8);
 	memset(spot, 0xa5, BYTES / 8);
@@ -218,17 +205,18 @@ static void one(enum way way, enum fi_datatype t, enum fi_op op, size_t n)
 		memset(operand, 0, BYTES);
 	else
 		assert_int_equal(good(&pair.a, &context)->e.flags, FI_ATOMIC | (way >= FETCH ? FI_READ : FI_WRITE));
-	if (way <= INJECT && way != ATOMICMSG)
-		wait_for(t, n);
-	for (size_t i = 0; i < n; i++) {
-		if (!same(load(t, spot + i * size), load(t, expected + i * size)))
-			fail_msg("way %d, type %d, op %d: element %zu of %zu is wrong", way, t, op, i, n);
-		if (way >= FETCH && !same(load(t, result + i * size), load(t, old + i * size)))
-			fail_msg("way %d, type %d, op %d: old element %zu of %zu is wrong", way, t, op, i, n);
+	/* Without an answer it is carried out after the call: before a later message, or step by step by the device */
+	if (way <= INJECT && way != ATOMICMSG) {
+		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+		for (size_t i = 0; i < n; i++)
+			wait_polling(same(load(t, spot + i * size), load(t, expected + i * size)));
 	}
-	if (!all_bytes(spot + n * size, 64, 0xa5))
-		fail_msg("way %d, type %d, op %d: more than %zu elements were written to", way, t, op, n);
-	assert_true(all_bytes(result + (way >= FETCH ? n * size : 0), 64, 0x5a));
+	right = all_bytes(spot + n * size, 64, 0xa5) && all_bytes(result + (way >= FETCH ? n * size : 0), 64, 0x5a);
+	for (size_t i = 0; i < n; i++)
+		right &= same(load(t, spot + i * size), load(t, expected + i * size)) &&
+			 (way < FETCH || same(load(t, result + i * size), load(t, old + i * size)));
+	if (!right)
+		fail_msg("way %d, type %d, op %d, %zu elements", way, t, op, n);
 }
 
 TEST(test_all)

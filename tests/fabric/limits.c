@@ -103,7 +103,7 @@ CASE(test_progress)
 		must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 1)));
 	looks(&pair.a, true);
 	nothing();
-	/* So does asking for an error that there is not: OpenSHMEM's mt_membar does nothing else, for ever. */
+	/* So does asking for an error that there is not: OpenSHMEM's mt_membar does nothing else, for ever */
 	looks(&pair.b, false);
 	must(fi_trecv(pair.b.ep, in[0], LARGE, NULL, pair.to_a, 2, 0, &there));
 	must(again(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 2, &here)));
@@ -137,8 +137,7 @@ static void large(uint32_t n, uint32_t ways, bool early)
 					must(again(fi_tsend(s[k]->ep, ways > 1 ? in[32 + 16 * k + i] : out, len, NULL, to, i,
 							    &sends[k][i])));
 				else
-					must(fi_trecv(s[!k]->ep, in[ways > 1 ? 16 * k + i : i], len, NULL, from, i, 0,
-						      &recvs[k][i]));
+					must(fi_trecv(s[!k]->ep, in[16 * k + i], len, NULL, from, i, 0, &recvs[k][i]));
 			}
 	for (uint32_t i = 0; i < n; i++)
 		for (uint32_t k = 0; k < ways; k++) {
@@ -160,11 +159,12 @@ CASE(test_many_large)
 /* userfaultfds of this process */
 static int watches(void)
 {
-	char path[64], to[64];
+	char path[64];
 	int fd, n = 0;
 
 	for (fd = 0; fd < 1024; fd++) {
-		memset(to, 0, sizeof(to));
+		char to[64] = "";
+
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		n += readlink(path, to, sizeof(to) - 1) > 0 && strstr(to, "userfaultfd");
 	}
@@ -442,8 +442,8 @@ CASE(test_setup_fails)
 }
 
 /*
- * Memory that the application has registered and names: nothing else is registered. Then memory that cannot be: the send
- * says so, or the receive does, and its sender is told that it is over.
+ * Memory that the application has registered and names: nothing else is registered. Then memory that cannot be:
+ * the send says so, or the receive does, and its sender is told that it is over.
  */
 CASE(test_registration)
 {
@@ -595,7 +595,7 @@ CASE(test_info)
 
 /*
  * Modes of registration: who does not know those needed for remote memory gets the rest, who asks for it nothing.
- * And bits of tags: all of them where nothing else is matched; with MPICH's there are fewer senders, but not too few.
+ * Bits of tags: all of them where nothing else is matched; with MPICH's there are fewer senders, but not too few.
  */
 CASE(test_modes)
 {
@@ -609,8 +609,9 @@ CASE(test_modes)
 	} rows[] = {{0, VERSION, all | FI_MR_LOCAL, all, 0, wide >> 16}, {0, VERSION, 0, 0, 0, wide >> 16},
 		    {0, VERSION, FI_MR_ALLOCATED, FI_MR_ALLOCATED, 0, wide >> 16}, {FI_TAGGED, VERSION, 0, 0, 0, wide},
 		    {FI_RMA, VERSION, FI_MR_ALLOCATED, -1, 0, 0}, {FI_RMA, VERSION, FI_MR_BASIC, FI_MR_BASIC, 0, wide},
-		    {FI_RMA, FI_VERSION(1, 4), FI_MR_UNSPEC, FI_MR_BASIC, 0, wide}, {FI_RMA, VERSION, FI_MR_SCALABLE, -1, 0, 0},
-		    {FI_MSG, VERSION, FI_MR_SCALABLE, FI_MR_SCALABLE, 0, wide}, {directed, VERSION, 0, 0, 0, wide >> 16},
+		    {FI_RMA, FI_VERSION(1, 4), FI_MR_UNSPEC, FI_MR_BASIC, 0, wide},
+		    {FI_RMA, VERSION, FI_MR_SCALABLE, -1, 0, 0}, {directed, VERSION, 0, 0, 0, wide >> 16},
+		    {FI_MSG, VERSION, FI_MR_SCALABLE, FI_MR_SCALABLE, 0, wide},
 		    {directed, VERSION, 0, 0, UINT64_MAX >> 9, wide >> 9}, {directed, VERSION, 0, -1, UINT64_MAX >> 7, 0}};
 
 	for (unsigned i = 0; i < ARRAY(rows); i++) {
@@ -732,7 +733,7 @@ CASE(test_nic)
 
 /* ---- Promises of the attributes, kept to the brim ---- */
 
-/* As many short messages as tx_attr says, whatever was sent before, with nobody looking; and as many receives */
+/* As many short messages as tx_attr says, whatever was sent before, with nobody looking; then as many receives */
 CASE(test_queue_sizes)
 {
 	const uint32_t size = 64;
@@ -808,9 +809,7 @@ CASE(test_sizes)
 	assert_int_equal(fi_writemsg(pair.a.ep, &r, 0), -FI_EMSGSIZE);
 	v[3].iov_len--;
 	must(again(fi_tsendmsg(pair.a.ep, &m, FI_COMPLETION)));
-	m.iov_count = 0;
-	m.addr = pair.to_a;
-	m.context = &there;
+	m = (struct fi_msg_tagged){NULL, NULL, 0, pair.to_a, 0, 0, &there, 0};
 	do {
 		must(fi_trecvmsg(pair.b.ep, &m, FI_PEEK | FI_DISCARD));
 		d = done_of(&pair.b, &there);

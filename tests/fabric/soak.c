@@ -205,7 +205,8 @@ static void completed(struct actor *a, const struct fi_cq_tagged_entry *e, fi_ad
 
 	if (!r) { /* data of somebody's write */
 		to = (e->data >> 28) % ACTORS;
-		holds(!err && e->flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA) && e->data == data_of(e->len, to));
+		holds(!err && e->flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
+		holds(e->data == data_of(e->len, to));
 		__atomic_fetch_add(&came[to], 1, __ATOMIC_RELAXED);
 	} else if (one_of(r, a->multi, 2)) {
 		holds(!err);
@@ -311,12 +312,6 @@ static ssize_t post_send(struct actor *a, unsigned to, unsigned kind, uint64_t h
 	}
 }
 
-/* A send that is over had its completion, and none other */
-static void was_sent(const struct request *r)
-{
-	holds(!is(r, DONE) || (!r->err && r->e.flags == (FI_SEND | (r->seq == TAGGED ? FI_TAGGED : FI_MSG))));
-}
-
 static void send_next(struct actor *a, unsigned to, unsigned kind)
 {
 	struct lane *l = &a->lanes[to];
@@ -330,7 +325,8 @@ static void send_next(struct actor *a, unsigned to, unsigned kind)
 		r++;
 	if (r == l->out + DEPTH)
 		return;
-	was_sent(r);
+	/* A send that is over had its completion, and none other */
+	holds(!is(r, DONE) || (!r->err && r->e.flags == (FI_SEND | (r->seq == TAGGED ? FI_TAGGED : FI_MSG))));
 	set(r, BUSY);
 	r->seq = kind;
 	fill(r->buf, len_of(h), (uint32_t)h);
@@ -436,6 +432,7 @@ static bool memory_next(struct actor *a, unsigned to)
 	const uint64_t base = a->cards[to].base, key = a->cards[to].key;
 	const fi_addr_t dest = a->addr[to];
 	const uint64_t at = base + offsetof(struct shared, window) + (uint64_t)a->me * WINDOW + AROUND + l->at;
+	const uint64_t sum = base + offsetof(struct shared, sum);
 	struct fid_ep *ep = a->s->ep;
 	struct request *r = &l->rma;
 	ssize_t n = 1;
@@ -457,20 +454,18 @@ static bool memory_next(struct actor *a, unsigned to)
 		return false;
 	case 1:
 		n = write_out(a, to, at, key);
-		l->added[SUMS] += n != -FI_EAGAIN && (1 << l->way & (1 << 1 | 1 << 2 | 1 << 5)); /* those with data */
+		l->added[SUMS] += n != -FI_EAGAIN && (l->way == 1 || l->way == 2 || l->way == 5); /* with data */
 		break;
 	case 2: n = read_back(a, to, at, key); break;
 	case 3:
 		holds(!memcmp(l->window, l->model + l->at, l->len + 2 * AROUND));
 		holds(all_bytes(l->window + l->len + 2 * AROUND, AROUND, 0xdd));
 		l->add = 1;
-		n = fi_inject_atomic(ep, &l->add, 1, dest, base + offsetof(struct shared, sum), key, FI_UINT64, FI_SUM);
-		l->added[0] += !n;
-		n = n ? n : 1;
+		n = fi_inject_atomic(ep, &l->add, 1, dest, sum, key, FI_UINT64, FI_SUM) ? -FI_EAGAIN : 1;
+		l->added[0] += n == 1;
 		break;
 	case 4:
-		n = fi_fetch_atomic(ep, &l->add, 1, NULL, &l->old, NULL, dest, base + offsetof(struct shared, sum), key,
-				    FI_UINT64, FI_SUM, r);
+		n = fi_fetch_atomic(ep, &l->add, 1, NULL, &l->old, NULL, dest, sum, key, FI_UINT64, FI_SUM, r);
 		l->added[0] += !n;
 		break;
 	case 5:
@@ -478,8 +473,8 @@ static bool memory_next(struct actor *a, unsigned to)
 		l->seen = l->old + 1;
 		l->sum = 1 + roll(a, SUMS - 1);
 		number(l->sum, l->one, 1);
-		n = fi_fetch_atomic(ep, l->one, 1, NULL, l->before, NULL, dest,
-				    base + offsetof(struct shared, sum) + 16 * l->sum, key, sums[l->sum].type, FI_SUM, r);
+		n = fi_fetch_atomic(ep, l->one, 1, NULL, l->before, NULL, dest, sum + 16 * l->sum, key, sums[l->sum].type,
+				    FI_SUM, r);
 		l->added[l->sum] += !n;
 		break;
 	case 6:
@@ -509,10 +504,11 @@ static void tell(struct actor *a, unsigned to, uint64_t value)
 /* Receives a word; or cancels, as nobody sends it */
 static uint64_t told_as(struct actor *a, unsigned from, unsigned kind)
 {
+	const uint64_t tag = tag_of(kind, from, a->me, 0);
 	uint64_t value = 0;
 
 	set(&a->control, BUSY);
-	while (fi_trecv(a->s->ep, &value, sizeof(value), NULL, a->addr[from], tag_of(kind, from, a->me, 0), 0, &a->control))
+	while (fi_trecv(a->s->ep, &value, sizeof(value), NULL, a->addr[from], tag, 0, &a->control))
 		look(a);
 	holds(kind != NEVER || !fi_cancel(&a->s->ep->fid, &a->control));
 	while (is(&a->control, BUSY))
