@@ -205,7 +205,7 @@ static void one(enum way way, enum fi_datatype t, enum fi_op op, size_t n)
 		memset(operand, 0, BYTES);
 	else
 		assert_int_equal(good(&pair.a, &context)->e.flags, FI_ATOMIC | (way >= FETCH ? FI_READ : FI_WRITE));
-	/* Without an answer it is carried out after the call: before a later message, or step by step by the device */
+	/* Without an answer it comes after the call: before a later message, or step by step by the device */
 	if (way <= INJECT && way != ATOMICMSG) {
 		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
 		for (size_t i = 0; i < n; i++)

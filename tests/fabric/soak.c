@@ -473,8 +473,8 @@ static bool memory_next(struct actor *a, unsigned to)
 		l->seen = l->old + 1;
 		l->sum = 1 + roll(a, SUMS - 1);
 		number(l->sum, l->one, 1);
-		n = fi_fetch_atomic(ep, l->one, 1, NULL, l->before, NULL, dest, sum + 16 * l->sum, key, sums[l->sum].type,
-				    FI_SUM, r);
+		n = fi_fetch_atomic(ep, l->one, 1, NULL, l->before, NULL, dest, sum + 16 * l->sum, key,
+				    sums[l->sum].type, FI_SUM, r);
 		l->added[l->sum] += !n;
 		break;
 	case 6:
@@ -574,7 +574,6 @@ static void *act(void *arg)
 	struct actor *a = (struct actor *)arg;
 	uint64_t sum = 0;
 	uint32_t target = 0;
-	double end;
 	unsigned i, k;
 
 	a->random = 1000 * a->me + (getenv("INLAY_TEST_SEED") ? strtoull(getenv("INLAY_TEST_SEED"), NULL, 0) : 1);
@@ -609,8 +608,8 @@ static void *act(void *arg)
 		number(k, expected, sum);
 		holds(!memcmp(expected, a->shared->sum[k], sums[k].size > 10 ? 10 : sums[k].size));
 	}
-	for (end = now() + DEADLINE; __atomic_load_n(&came[a->me], __ATOMIC_RELAXED) != sum; look(a))
-		holds(now() < end);
+	for (a->end = now() + DEADLINE; __atomic_load_n(&came[a->me], __ATOMIC_RELAXED) != sum; look(a))
+		holds(now() < a->end);
 	a->alone = false; /* no more receives: who hears first that all are done leaves */
 	meet(a, 0);
 	for (i = 0; i < ACTORS; i++)
