@@ -146,7 +146,7 @@ static void read_more(struct endpoint *ep, struct op *op)
 	}
 	err = op->err;
 	if (!err && op->asked < op->end)
-		err = connected(op) ? -register_buffers(ep, op) : op->peer->err ? op->peer->err : FI_ECONNRESET;
+		err = connected(op) ? -register_buffers(ep, op) : peer_why(op->peer);
 	while (!err && op->asked < op->want && op->pieces < (uint32_t)settings.window)
 		err = -read_piece(op);
 	while (!err && op->asked >= op->want && op->asked < op->end && (settings.rails < 2 || !op->pieces))

@@ -189,6 +189,10 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 		p->state = PEER_IDLE;
 	if (p->state == PEER_IDLE && begin(p))
 		return;
+	if (!dc && !p->seen && in->flags & SEEN && in->your_attempt != p->attempt) {
+		say_hello(p, HELLO); /* its queue pair is bound to an earlier one of ours, and is of no use to this one */
+		return;
+	}
 	p->their_attempt = in->attempt;
 	p->able = in->flags >> 4;
 	p->by_nic = !settings.dc && in->flags & BY_NIC; /* initiators have no such sends */

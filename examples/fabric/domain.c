@@ -12,9 +12,9 @@ static void domain_free(struct domain *d)
 {
 	const char *why;
 
+	regions_fini(d); /* on both devices */
 	if (d->second)
 		domain_free(d->second);
-	regions_fini(d);
 	if (d->uar.td && inlay_uar_destroy(&d->uar, &why))
 		WARN(FI_LOG_DOMAIN, "%s\n", why);
 	if (d->pd)

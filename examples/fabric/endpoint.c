@@ -163,9 +163,9 @@ static void endpoint_free(struct endpoint *ep)
 	if (ep->channel)
 		ibv_destroy_comp_channel(ep->channel);
 	free(ep->match_memory);
+	ops_fini(ep); /* some hold what the pools have registered */
 	pool_fini(&ep->bounce);
 	pool_fini(&ep->small);
-	ops_fini(ep);
 	for (uint32_t i = 0; i < COUNTERS; i++)
 		if (ep->counters[i])
 			endpoints_remove(&ep->counters[i]->endpoints, ep);

@@ -402,7 +402,7 @@ struct peer {
 	uint64_t sent, resend;    /* number of the next message: a new one, one to be posted */
 	struct peer *other;       /* over the other device; NULL: not known yet */
 	struct peer *wanted;      /* over the domain's own: for its sake a connection is to be made */
-	struct name beyond;       /* who it says it is on the other device */
+	struct name beyond;       /* who it has said first that it is on the other device */
 	uint64_t received;        /* number of the next message to come */
 	struct buf *early;        /* those whose turn has not come, in order */
 

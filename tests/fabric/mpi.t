@@ -41,6 +41,10 @@ if mpi_build openmpi; then
 	onesided rdma
 	parts=3
 	FI_INLAY_TAG_OFFLOAD=256 verify 2 "RoCE, MPI_THREAD_MULTIPLE, tags matched by the device" "" -t threads p2p rma
+	parts=2
+	printf '#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] || export SOFTDEV_FAULT=syndrome=0x15@300\nexec "$@"\n' >"$dir/fails"
+	chmod +x "$dir/fails"
+	RANK_BY=$dir/fails FI_INLAY_RAILS=2 verify 2 "two devices, and a connection over one fails" "--devices 2" p2p rma
 	parts=1
 	[ -n "$MPI_MATRIX" ] || verify 3 "RoCE" "" -s 2 storm
 	parts=3

@@ -41,6 +41,7 @@ static struct side side;
 static struct end ud, out; /* for hellos; for messages, a connection or an initiator */
 static struct inlay_connect_record here;
 static struct inlay_av to_side;
+static uint8_t beyond[NAME]; /* the side's own on its second device, which all hellos but the first say is ours */
 
 /* An end whose sends are inlay's, and whose receives stay with verbs */
 static void take(struct end *e)
@@ -70,7 +71,6 @@ static void stranger_close(void)
 {
 	if (out.qp)
 		end_free(&out);
-	memset(&out, 0, sizeof(out));
 	end_free(&ud);
 	side_close(&side);
 }
@@ -82,12 +82,13 @@ static struct hello hello_of(uint32_t attempt, uint8_t flags, uint32_t seen, con
 	h.magic = 0x796c6e69;
 	h.kind = HELLO;
 	h.flags = flags;
-	h.eager = EAGER / 16;
+	h.eager = EAGER / 16 | (getenv("FI_INLAY_RAILS") ? 1 << 15 : 0);
 	h.attempt = attempt;
 	h.your_attempt = seen;
 	inlay_connect_pack(&here, h.record_of_name);
 	h.incarnation = 1;
 	memcpy(&h.to, side.name + INLAY_CONNECT_SIZE, sizeof(h.to));
+	memcpy(h.beyond, beyond, NAME);
 	memcpy(h.record, record, sizeof(h.record));
 	return h;
 }
@@ -122,6 +123,7 @@ static struct hello greet(uint32_t attempt, uint8_t flags, uint32_t seen, const 
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.byte_len, 40 + sizeof(answer));
 		memcpy(&answer, ud.buf + 40, sizeof(answer));
+		memcpy(beyond, answer.beyond, NAME);
 		if (answer.kind == HELLO && answer.your_attempt == attempt && answer.flags & SEEN)
 			return answer;
 		must(ibv_post_recv(ud.qp, &wr, &bad_wr));
@@ -165,11 +167,32 @@ static struct inlay_connect_record connection(uint8_t *blob)
 	struct inlay_connect_record record;
 	struct opt opt = usual;
 
+	if (out.qp)
+		end_free(&out);
 	opt.bytes = 4096;
 	end_make(&out, &opt);
 	must(inlay_connect_local(&record, out.qp, NULL, NULL));
 	inlay_connect_pack(&record, blob);
 	return record;
+}
+
+/* ... that is made */
+static void join(uint32_t attempt)
+{
+	uint8_t blob[INLAY_CONNECT_SIZE];
+	struct inlay_connect_record record = connection(blob), there;
+	struct hello answer = greet(attempt, 0, 0, blob);
+
+	must(inlay_connect_unpack(&there, answer.record, sizeof(answer.record), NULL));
+	must(inlay_connect_rts(out.qp, &record, &there, NULL, NULL));
+	take(&out);
+	greet(attempt, SEEN, answer.attempt, blob);
+}
+
+static void utter(const void *what, uint32_t len)
+{
+	must(inlay_post_send_inline(&out.sq, what, len, INLAY_SIGNALED | INLAY_RING));
+	sent(&out);
 }
 
 /* FIN for a message to another, whatever its handle; atomic operations with a byte too many or too few */
@@ -190,19 +213,16 @@ static void forged(void)
 	must(again(fi_tsend(side.ep, large, sizeof(large), NULL, self, 9, large)));
 	for (uint32_t i = 0; i < 512; i++) {
 		m.tag = i / 4 | (uint64_t)(i % 4) << 32;
-		must(inlay_post_send_inline(&out.sq, &m, offsetof(struct wire, payload), INLAY_SIGNALED | INLAY_RING));
-		sent(&out);
+		utter(&m, offsetof(struct wire, payload));
 		poll_all();
 	}
 	must(fi_mr_reg(side.domain, sum, sizeof(sum), FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
 	atomic.key = (uint32_t)fi_mr_key(mr);
 	for (uint32_t i = 0; i < 4; i++) {
-		must(inlay_post_send_inline(&out.sq, &atomic, sizeof(atomic) - i, INLAY_SIGNALED | INLAY_RING));
-		sent(&out);
+		utter(&atomic, (uint32_t)(sizeof(atomic) - i));
 		m = message(7, "one more");
-		must(inlay_post_send_inline(&out.sq, &m, sizeof(m), INLAY_SIGNALED | INLAY_RING));
+		utter(&m, sizeof(m));
 		gets(7, "one more");
-		sent(&out);
 		expected += i == 2 ? 5 : 0;
 		assert_int_equal(sum[0], expected);
 	}
@@ -220,23 +240,13 @@ static void forged(void)
  */
 static void test_kinds(UNUSED void **state)
 {
-	struct inlay_connect_record record, there;
-	uint8_t blob[INLAY_CONNECT_SIZE];
-	struct hello answer;
-	struct wire m;
+	const struct wire m = message(7, "one more");
 
 	stranger_open();
-	record = connection(blob);
-	answer = greet(1, 0, 0, blob);
-	must(inlay_connect_unpack(&there, answer.record, sizeof(answer.record), NULL));
-	must(inlay_connect_rts(out.qp, &record, &there, NULL, NULL));
-	take(&out);
-	greet(1, SEEN, answer.attempt, blob);
+	join(1);
 	for (int i = 0; i < MESSAGES; i++) {
-		m = message(7, "one more");
-		must(inlay_post_send_inline(&out.sq, &m, sizeof(m), INLAY_SIGNALED | INLAY_RING));
+		utter(&m, sizeof(m));
 		gets(7, "one more");
-		sent(&out);
 	}
 	forged();
 	stranger_close();
@@ -448,6 +458,60 @@ static void test_later(UNUSED void **state)
 	}
 }
 
+/* A message with a number, on a connection of this one */
+static void numbered(uint16_t attempt, uint64_t number, const char *text)
+{
+	const struct wire rail = {0, 0xe0, attempt, number, {0}}, m = message(7, text);
+	uint8_t bytes[offsetof(struct wire, payload) + sizeof(m)];
+
+	memcpy(mempcpy(bytes, &rail, offsetof(struct wire, payload)), &m, sizeof(m));
+	utter(bytes, sizeof(bytes));
+	poll_all();
+}
+
+/* It says that another's endpoint on the second device is its own, and has wrong numbers: it harms only itself. */
+static void test_rails(UNUSED void **state)
+{
+	static char large[3 << 20], there[sizeof(large)]; /* pieces */
+	fi_addr_t self, to_stranger;
+	unsigned long was;
+	struct hello h = {};
+
+	stranger_open();
+	join(1);
+	join(2);
+	h = hello_of(2, 0, 0, h.record);
+	to_stranger = learns(&h);
+	self = insert(&side, side.name);
+	for (uint64_t i = 1; i <= MESSAGES; i++)
+		numbered(2, i, "a number");
+	do {
+		was = softdev_sent(1);
+		must(fi_trecv(side.ep, there, sizeof(there), NULL, FI_ADDR_UNSPEC, 9, 0, there));
+		must(again(fi_tsend(side.ep, large, sizeof(large), NULL, self, 9, large)));
+		assert_true(good(&side, there)->source == self);
+		good(&side, large);
+	} while (softdev_sent(1) == was);
+	must(softdev_fault("syndrome=0x15@1"));
+	for (int i = 0; i < 3; i++)
+		assert_true(through(&side, self, &side, FI_ADDR_UNSPEC) == self);
+	numbered(2, 0, "the gap.");
+	gets(7, "the gap.");
+	for (int i = 0; i < MESSAGES; i++)
+		assert_true(gets(7, "a number") == to_stranger);
+	numbered(2, MESSAGES + 2, "too old.");
+	numbered(2, UINT64_MAX, "too far.");
+	wait_polling(fi_tinject(side.ep, there, 8, to_stranger, 7) == -FI_ECONNRESET);
+	join(3);
+	numbered(2, 0, "too old.");
+	for (uint64_t i = 0; i <= MESSAGES + 2; i++) {
+		numbered(3, i, "the next");
+		gets(7, "the next");
+	}
+	through(&side, self, &side, self);
+	stranger_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest rc[] = {
@@ -456,11 +520,15 @@ int main(void)
 	const struct CMUnitTest dc[] = {
 		T(test_late), T(test_by_nic), T(test_no_way), T(test_names), T(test_forged), T(test_later),
 	};
+	const struct CMUnitTest rails[] = {T(test_rails)};
 
 	use_provider();
 	setenv("FI_INLAY_RECEIVES", "16", 1);
 	setenv("FI_INLAY_PEERS", "16", 1);
+	if (getenv("FI_INLAY_RAILS"))
+		return cmocka_run_group_tests(rails, dev_open, dev_close);
 	if (over_dc())
 		return cmocka_run_group_tests(dc, dev_open, dev_close);
-	return cmocka_run_group_tests(rc, dev_open, dev_close) || again_with("FI_INLAY_TAG_OFFLOAD", "64");
+	return cmocka_run_group_tests(rc, dev_open, dev_close) || again_with("FI_INLAY_TAG_OFFLOAD", "64") ||
+	       (setenv("SOFTDEV_DEVICES", "2", 1) || again_with("FI_INLAY_RAILS", "2"));
 }
