@@ -2,8 +2,8 @@
 /*
  * rail.c: messages in bounce buffers, messages that wait for their connection, and two devices (FI_INLAY_RAILS=2).
  *
- * A message that finds its connection still being made, or that goes over two devices, has a number. In their order
- * such messages wait until they can be posted.
+ * A message to a peer whose connection is still being made, or that has two, gets a number. Such messages wait in the
+ * order of their numbers until they can be posted.
  *
  * With two devices an endpoint has a second one on the other device, which the application does not see, and so a
  * peer has a second struct peer there, its `other`, with a connection of its own.
@@ -12,13 +12,14 @@
  *   reads, writes  go over both, a piece here, a piece there
  *   atomics        are messages, since two devices are not atomic to each other
  *
- * A hello names the sender's endpoint on the other device. A hello to the second endpoint also tells the attempts of the
- * first connection that its own is to belong to, and counts only while that is open, and if the hello to the first
- * endpoint has named its sender. If a connection dies while the other is open, nobody is told. When all of its completions
- * are in, what failed is repeated over the other: messages in order and with their numbers, by which the receiver
- * drops those that it has had, and sets aside those that come too early; reads and writes from their beginning. A
- * write is repeated when the peer has ended its side of the dead connection, too, so that what the network still holds
- * of the first try overwrites nothing.
+ * A hello names the sender's endpoint on the other device. One to a second endpoint also says which connection over
+ * the first device it is for. It counts only while that one is open, and only if the hello there named its sender.
+ *
+ * If a connection dies while the other is open, the application is not told. When all of its completions are in, what
+ * failed is repeated over the other: messages in order and with their numbers, by which the receiver drops those that
+ * it has had, and sets aside those that come too early; reads and writes from their beginning. A write is repeated
+ * once the peer has ended its side of the dead connection, too: what the network still holds of the first try can then
+ * overwrite nothing.
  */
 #include "message.h"
 

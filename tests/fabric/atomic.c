@@ -9,7 +9,7 @@
 
 #define BYTES 65536u
 
-static uint8_t *theirs, *expected;
+static uint8_t theirs[BYTES] __attribute__((aligned(4096)));
 static struct fid_mr *mr;
 static char context;
 
@@ -41,12 +41,10 @@ static size_t part_of(unsigned t)
 
 static long double load_real(size_t size, const uint8_t *at)
 {
-	long double l;
-	double d;
-	float f;
+	union { float f; double d; long double l; } r;
 
-	memcpy(size == sizeof(f) ? (void *)&f : size == sizeof(d) ? (void *)&d : (void *)&l, at, size);
-	return size == sizeof(f) ? (long double)f : size == sizeof(d) ? (long double)d : l;
+	memcpy(&r, at, size);
+	return size == sizeof(r.f) ? (long double)r.f : size == sizeof(r.d) ? (long double)r.d : r.l;
 }
 
 static void store_real(size_t size, uint8_t *at, long double v)
@@ -89,12 +87,10 @@ static void store(unsigned t, uint8_t *at, struct value v)
 static struct value some(unsigned t)
 {
 	struct value v = {0, 0, 0};
-	uint8_t bytes[8];
 
 	if (integer(t)) {
 		v.bits = rnd() % 3 ? rnd() : rnd() % 3;
-		memcpy(bytes, &v.bits, 8);
-		return load(t, bytes);
+		return load(t, (const uint8_t *)&v.bits);
 	}
 	/* No zero with a sign comes of them: what is the same has the same bits */
 	v.re = (long double)(rnd() % 9);
@@ -120,13 +116,7 @@ static bool less(unsigned t, struct value a, struct value b)
 
 static struct value truth(unsigned t, bool is)
 {
-	struct value v = {0, 0, 0};
-
-	if (integer(t))
-		v.bits = is;
-	else
-		v.re = is;
-	return v;
+	return integer(t) ? (struct value){is, 0, 0} : (struct value){0, is, 0};
 }
 
 static struct value plain(unsigned t, enum fi_op op, struct value o, struct value v, struct value c)
@@ -162,7 +152,7 @@ enum way { ATOMIC, ATOMICV, ATOMICMSG, INJECT, FETCH, FETCHV, FETCHMSG, COMPARE,
 static uint8_t *spot;
 static unsigned spots;
 
-static uint8_t operand[BYTES], compare[BYTES], result[BYTES];
+static uint8_t operand[BYTES], compare[BYTES], result[BYTES], expected[BYTES], old[BYTES];
 
 static ssize_t go(enum way way, enum fi_datatype t, enum fi_op op, size_t n, size_t split)
 {
@@ -173,16 +163,8 @@ static ssize_t go(enum way way, enum fi_datatype t, enum fi_op op, size_t n, siz
 	struct fi_ioc r[2] = {{result, split}, {result + split * size, n - split}};
 	struct fi_rma_ioc there = {at, n, key};
 	struct fid_ep *ep = pair.a.ep;
-	struct fi_msg_atomic m = {};
+	const struct fi_msg_atomic m = {v, NULL, 2, pair.to_b, &there, 1, t, op, &context, 0};
 
-	m.msg_iov = v;
-	m.iov_count = 2;
-	m.addr = pair.to_b;
-	m.rma_iov = &there;
-	m.rma_iov_count = 1;
-	m.datatype = t;
-	m.op = op;
-	m.context = &context;
 	switch (way) {
 	case ATOMIC: return fi_atomic(ep, operand, n, NULL, pair.to_b, at, key, t, op, &context);
 	case ATOMICV: return fi_atomicv(ep, v, NULL, 2, pair.to_b, at, key, t, op, &context);
@@ -199,22 +181,11 @@ static ssize_t go(enum way way, enum fi_datatype t, enum fi_op op, size_t n, siz
 	}
 }
 
-/* Without an answer it is carried out after the call: before a later message, or step by step by the device */
-static void wait_for(unsigned t, size_t n)
-{
-	const size_t size = types[t].size;
-
-	ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
-	for (size_t i = 0; i < n; i++)
-		wait_polling(same(load(t, spot + i * size), load(t, expected + i * size)));
-}
-
 static void one(enum way way, enum fi_datatype t, enum fi_op op, size_t n)
 {
 	const size_t size = types[t].size;
 	struct value o, v, c;
-	uint8_t *old = expected + BYTES;
-	struct done *d;
+	bool right;
 
 	spot = theirs + (spots++ & 7) * (BYTES / 8);
 	memset(spot, 0xa5, BYTES / 8);
@@ -227,27 +198,25 @@ static void one(enum way way, enum fi_datatype t, enum fi_op op, size_t n)
 		store(t, old + i * size, o);
 		store(t, operand + i * size, v);
 		store(t, compare + i * size, c);
-		store(t, expected + i * size, plain(t, op, load(t, spot + i * size), load(t, operand + i * size),
-						    load(t, compare + i * size)));
+		store(t, expected + i * size, plain(t, op, o, v, c));
 	}
 	must(again(go(way, t, op, n, rnd() % (n + 1))));
 	if (way == INJECT)
 		memset(operand, 0, BYTES);
-	else {
-		d = good(&pair.a, &context);
-		assert_int_equal(d->e.flags, FI_ATOMIC | (way >= FETCH ? FI_READ : FI_WRITE));
+	else
+		assert_int_equal(good(&pair.a, &context)->e.flags, FI_ATOMIC | (way >= FETCH ? FI_READ : FI_WRITE));
+	/* Without an answer it comes after the call: before a later message, or step by step by the device */
+	if (way <= INJECT && way != ATOMICMSG) {
+		ping(&pair.a, pair.to_b, &pair.b, pair.to_a);
+		for (size_t i = 0; i < n; i++)
+			wait_polling(same(load(t, spot + i * size), load(t, expected + i * size)));
 	}
-	if (way <= INJECT && way != ATOMICMSG)
-		wait_for(t, n);
-	for (size_t i = 0; i < n; i++) {
-		if (!same(load(t, spot + i * size), load(t, expected + i * size)))
-			fail_msg("way %d, type %d, op %d: element %zu of %zu is wrong", way, t, op, i, n);
-		if (way >= FETCH && !same(load(t, result + i * size), load(t, old + i * size)))
-			fail_msg("way %d, type %d, op %d: old element %zu of %zu is wrong", way, t, op, i, n);
-	}
-	if (!all_bytes(spot + n * size, 64, 0xa5))
-		fail_msg("way %d, type %d, op %d: more than %zu elements were written to", way, t, op, n);
-	assert_true(all_bytes(result + (way >= FETCH ? n * size : 0), 64, 0x5a));
+	right = all_bytes(spot + n * size, 64, 0xa5) && all_bytes(result + (way >= FETCH ? n * size : 0), 64, 0x5a);
+	for (size_t i = 0; i < n; i++)
+		right &= same(load(t, spot + i * size), load(t, expected + i * size)) &&
+			 (way < FETCH || same(load(t, result + i * size), load(t, old + i * size)));
+	if (!right)
+		fail_msg("way %d, type %d, op %d, %zu elements", way, t, op, n);
 }
 
 TEST(test_all)
@@ -326,8 +295,6 @@ TEST(test_refused)
 static int set_up(UNUSED void **state)
 {
 	pair_open(FI_RMA | FI_ATOMIC | FI_MSG, 0);
-	theirs = (uint8_t *)pages(BYTES);
-	expected = (uint8_t *)pages(2 * BYTES);
 	must(fi_mr_reg(pair.b.domain, theirs, BYTES, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL));
 	return 0;
 }
@@ -336,8 +303,6 @@ static int close_all(UNUSED void **state)
 {
 	must(fi_close(&mr->fid));
 	pair_close();
-	free(theirs);
-	free(expected);
 	return 0;
 }
 

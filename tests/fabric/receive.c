@@ -92,32 +92,10 @@ TEST(test_cancel)
 
 static void peek(struct side *s, fi_addr_t from, uint64_t tag, uint64_t ignore, uint64_t flags, void *context)
 {
-	struct fi_msg_tagged m = {};
-	struct iovec iov = {in, LONG};
+	const struct iovec iov = {in, LONG};
+	const struct fi_msg_tagged m = {&iov, NULL, flags & FI_PEEK ? 0 : 1, from, tag, ignore, context, 0};
 
-	m.msg_iov = &iov;
-	m.iov_count = flags & FI_PEEK ? 0 : 1;
-	m.addr = from;
-	m.tag = tag;
-	m.ignore = ignore;
-	m.context = context;
 	must(fi_trecvmsg(s->ep, &m, flags));
-}
-
-/* Until the message is there */
-static struct done *found(struct side *s, fi_addr_t from, uint64_t tag, uint64_t ignore, uint64_t flags, void *context)
-{
-	double end = now() + DEADLINE;
-	struct done *d;
-
-	do {
-		peek(s, from, tag, ignore, FI_PEEK | flags, context);
-		d = done_of(s, context);
-		poll_all();
-	} while (d->err.err == FI_ENOMSG && now() < end);
-	assert_int_equal(d->err.err, 0);
-	assert_true((d->e.flags | FI_REMOTE_CQ_DATA) == (FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA));
-	return d;
 }
 
 /* ---- Order and senders ---- */
@@ -156,26 +134,16 @@ TEST(test_many)
 
 #define STEPS 1000
 
-struct posted {
+static struct entry {
 	fi_addr_t from;
-	uint64_t tag, ignore;
+	uint64_t tag, ignore, data;
 	size_t len;
 	bool open;
-};
-
-struct came {
-	fi_addr_t from;
-	uint64_t tag, data;
-	size_t len;
-	bool open;
-};
-
-static struct posted posted[STEPS];
-static struct came came[STEPS];
+} posted[STEPS], came[STEPS];
 static uint8_t room[STEPS][EAGER + 8]; /* of the receives, and what must stay as it was */
 static uint32_t receives, messages;
 
-static bool fits(const struct posted *r, const struct came *m)
+static bool fits(const struct entry *r, const struct entry *m)
 {
 	return r->open && m->open && (r->from == FI_ADDR_UNSPEC || r->from == m->from) &&
 	       !((r->tag ^ m->tag) & ~r->ignore);
@@ -213,7 +181,7 @@ static void meet(uint32_t i, uint32_t k)
 }
 
 /* What a receive or a peek asks for. Returns the first message that fits. */
-static uint32_t ask(struct posted *r)
+static uint32_t ask(struct entry *r)
 {
 	static const fi_addr_t any = FI_ADDR_UNSPEC;
 	const fi_addr_t *froms[] = {&pair.to_a, &from_other, &any};
@@ -245,8 +213,9 @@ static void peek_one(void)
 {
 	static const uint64_t flags[] = {0, FI_CLAIM, FI_CLAIM, FI_DISCARD};
 	static struct fi_context claim;
-	struct posted r;
+	struct entry r;
 	const uint32_t k = ask(&r), way = rnd_below(4);
+	const double end = now() + DEADLINE;
 	struct done *d;
 
 	if (k == messages) {
@@ -254,7 +223,13 @@ static void peek_one(void)
 		bad(&pair.b, &claim, FI_ENOMSG);
 		return;
 	}
-	d = found(&pair.b, r.from, r.tag, r.ignore, flags[way], &claim);
+	do { /* until it is there */
+		peek(&pair.b, r.from, r.tag, r.ignore, FI_PEEK | flags[way], &claim);
+		d = done_of(&pair.b, &claim);
+		poll_all();
+	} while (d->err.err == FI_ENOMSG && now() < end);
+	assert_int_equal(d->err.err, 0);
+	assert_true((d->e.flags | FI_REMOTE_CQ_DATA) == (FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA));
 	if (way < 3)
 		assert_true(d->e.len == came[k].len && d->e.tag == came[k].tag && d->source == came[k].from && d->e.data == came[k].data);
 	if (!way)
@@ -275,11 +250,8 @@ static void send_one(bool way, uint64_t data)
 	const uint32_t k = messages++;
 	uint8_t *buf;
 
-	came[k].from = way ? pair.to_a : from_other;
-	came[k].tag = rnd_below(3);
-	came[k].data = data;
+	came[k] = (struct entry){way ? pair.to_a : from_other, rnd_below(3), 0, data, 0, true};
 	came[k].len = rnd_below(2) ? rnd_below(4000) : rnd_below(3) ? rnd_below(200) : LONG;
-	came[k].open = true;
 	buf = came[k].len > EAGER ? large : out;
 	fill(buf, came[k].len, seed_of(k));
 	must(again(fi_tsenddata(s->ep, buf, came[k].len, NULL, data, way ? pair.to_b : other_to_b,
@@ -298,6 +270,15 @@ static void meet_receive(uint32_t k)
 		;
 	if (i < receives)
 		meet(i, k);
+}
+
+static void cancel(uint32_t i)
+{
+	if (!posted[i].open)
+		return;
+	must(fi_cancel(&pair.b.ep->fid, &posted[i]));
+	assert_ptr_equal(bad(&pair.b, &posted[i], FI_ECANCELED)->err.buf, room[i]);
+	posted[i].open = false;
 }
 
 static void model(bool mixed)
@@ -322,11 +303,8 @@ static void model(bool mixed)
 			break;
 		case 2:
 			i = rnd_below(receives + 1);
-			if (i == receives || !posted[i].open)
-				break;
-			must(fi_cancel(&pair.b.ep->fid, &posted[i]));
-			assert_ptr_equal(bad(&pair.b, &posted[i], FI_ECANCELED)->err.buf, room[i]);
-			posted[i].open = false;
+			if (i < receives)
+				cancel(i);
 			break;
 		case 3: peek_one(); break;
 		default: post_one(mixed);
@@ -334,10 +312,7 @@ static void model(bool mixed)
 	}
 	/* What is left over */
 	for (i = 0; i < receives; i++)
-		if (posted[i].open) {
-			must(fi_cancel(&pair.b.ep->fid, &posted[i]));
-			assert_ptr_equal(bad(&pair.b, &posted[i], FI_ECANCELED)->err.buf, room[i]);
-		}
+		cancel(i);
 	for (i = 0; i < messages; i++)
 		if (came[i].open) {
 			must(fi_trecv(pair.b.ep, in, LONG, NULL, came[i].from, came[i].tag, 0, &there));
@@ -388,51 +363,51 @@ TEST(test_front)
 {
 	enum { ALONE, SAME, ANY, PEEKED, CANCELLED, TRUNCATED, OTHER, EVERY };
 	static const size_t lens[] = {0, 8, 12, 13, 20, 21, 200, EAGER};
-	static uint8_t second[EAGER], third[8];
+	static uint8_t second[EAGER];
 	struct fid_ep *beside;
 	struct done *d;
-	size_t i, len;
-	int way, a, b, c;
+	int a, b, c;
 
-	for (way = 0; way < EVERY * 2; way++)
-		for (i = way % EVERY == TRUNCATED; i < ARRAY(lens); i++) {
-			const uint64_t data = way < EVERY ? FI_REMOTE_CQ_DATA : 0, tag = 1ull << i;
+	for (size_t n = 0; n < 2 * EVERY * ARRAY(lens); n++) {
+		const size_t i = n % ARRAY(lens), way = n / ARRAY(lens) % EVERY, len = lens[i];
+		const size_t room = way == TRUNCATED ? len - 1 : len;
+		const uint64_t data = n < EVERY * ARRAY(lens) ? FI_REMOTE_CQ_DATA : 0, tag = 1ull << i;
 
-			len = lens[i];
-			must(fi_trecv(pair.b.ep, in, way % EVERY == TRUNCATED ? len - 1 : len, NULL, pair.to_a, tag, 0, &a));
-			if (way % EVERY == SAME || way % EVERY == ANY)
-				must(fi_trecv(pair.b.ep, second, len, NULL, way % EVERY == ANY ? FI_ADDR_UNSPEC : pair.to_a,
-					      tag, way % EVERY == ANY ? ~0ull : 0, &b));
-			if (way % EVERY == PEEKED) {
-				peek(&pair.b, pair.to_a, tag, 0, FI_PEEK, &c);
-				bad(&pair.b, &c, FI_ENOMSG);
-			} else if (way % EVERY == CANCELLED) {
-				must(fi_cancel(&pair.b.ep->fid, &a));
-				assert_ptr_equal(bad(&pair.b, &a, FI_ECANCELED)->err.buf, in);
-				must(fi_trecv(pair.b.ep, in, len, NULL, pair.to_a, tag, 0, &a));
-			} else if (way % EVERY == OTHER) {
-				send_tagged(&pair.a, pair.to_b, 8, tag << 1, 3, &here);
-			}
-			fill(out, len, 1);
-			must(again(data ? fi_tsenddata(pair.a.ep, out, len, NULL, 77, pair.to_b, tag, &here) :
-					  fi_tsend(pair.a.ep, out, len, NULL, pair.to_b, tag, &here)));
-			good(&pair.a, &here);
-			send_tagged(&pair.a, pair.to_b, len, tag, 2, &here);
-			d = bad(&pair.b, &a, way % EVERY == TRUNCATED ? FI_ETRUNC : 0);
-			assert_int_equal(differs(in, way % EVERY == TRUNCATED ? len - 1 : len, 1), way % EVERY == TRUNCATED ? len - 1 : len);
-			if (way % EVERY != TRUNCATED)
-				assert_true(d->e.len == len && d->e.tag == tag && d->source == pair.to_a &&
-					    d->e.flags == (FI_RECV | FI_TAGGED | data) && (!data || d->e.data == 77));
-			if (way % EVERY != SAME && way % EVERY != ANY)
-				must(fi_trecv(pair.b.ep, second, len, NULL, pair.to_a, tag, 0, &b));
-			assert_int_equal(good(&pair.b, &b)->e.len, len);
-			assert_int_equal(differs(second, len, 2), len);
-			if (way % EVERY == OTHER) {
-				must(fi_trecv(pair.b.ep, third, 8, NULL, pair.to_a, tag << 1, 0, &c));
-				good(&pair.b, &c);
-				assert_int_equal(differs(third, 8, 3), 8);
-			}
+		if (way == TRUNCATED && !len)
+			continue;
+		must(fi_trecv(pair.b.ep, in, room, NULL, pair.to_a, tag, 0, &a));
+		if (way == SAME || way == ANY)
+			must(fi_trecv(pair.b.ep, second, len, NULL, way == ANY ? FI_ADDR_UNSPEC : pair.to_a, tag,
+				      way == ANY ? ~0ull : 0, &b));
+		if (way == PEEKED) {
+			peek(&pair.b, pair.to_a, tag, 0, FI_PEEK, &c);
+			bad(&pair.b, &c, FI_ENOMSG);
+		} else if (way == CANCELLED) {
+			must(fi_cancel(&pair.b.ep->fid, &a));
+			assert_ptr_equal(bad(&pair.b, &a, FI_ECANCELED)->err.buf, in);
+			must(fi_trecv(pair.b.ep, in, len, NULL, pair.to_a, tag, 0, &a));
+		} else if (way == OTHER) {
+			send_tagged(&pair.a, pair.to_b, 8, tag << 1, 3, &here);
 		}
+		fill(out, len, 1);
+		must(again(data ? fi_tsenddata(pair.a.ep, out, len, NULL, 77, pair.to_b, tag, &here) :
+				  fi_tsend(pair.a.ep, out, len, NULL, pair.to_b, tag, &here)));
+		good(&pair.a, &here);
+		send_tagged(&pair.a, pair.to_b, len, tag, 2, &here);
+		d = bad(&pair.b, &a, way == TRUNCATED ? FI_ETRUNC : 0);
+		assert_int_equal(differs(in, room, 1), room);
+		if (way != TRUNCATED)
+			assert_true(d->e.len == len && d->e.tag == tag && d->source == pair.to_a &&
+				    d->e.flags == (FI_RECV | FI_TAGGED | data) && (!data || d->e.data == 77));
+		if (way != SAME && way != ANY)
+			must(fi_trecv(pair.b.ep, second, len, NULL, pair.to_a, tag, 0, &b));
+		assert_int_equal(good(&pair.b, &b)->e.len, len);
+		assert_int_equal(differs(second, len, 2), len);
+		if (way == OTHER) {
+			must(fi_trecv(pair.b.ep, in, 8, NULL, pair.to_a, tag << 1, 0, &c));
+			got(&pair.b, &c, 8, tag << 1, 3);
+		}
+	}
 	/* It outlives another endpoint of its CQ */
 	must(fi_endpoint(pair.b.domain, pair.b.info, &beside, NULL));
 	must(fi_ep_bind(beside, &pair.b.av->fid, 0));
@@ -449,13 +424,9 @@ TEST(test_front)
 
 static void post_multi(uint8_t *buf, size_t len, void *context)
 {
-	struct iovec iov = {buf, len};
-	struct fi_msg m = {};
+	const struct iovec iov = {buf, len};
+	const struct fi_msg m = {&iov, NULL, 1, FI_ADDR_UNSPEC, context, 0};
 
-	m.msg_iov = &iov;
-	m.iov_count = 1;
-	m.addr = FI_ADDR_UNSPEC;
-	m.context = context;
 	must(fi_recvmsg(pair.b.ep, &m, FI_MULTI_RECV));
 }
 

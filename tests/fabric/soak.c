@@ -54,7 +54,7 @@ struct lane {
 	uint8_t *window, *model;  /* what was written there, and what was read; what must be there */
 	struct fid_mr *mr;        /* of window */
 	uint64_t add, old, result, seen, swapped;
-	uint64_t added[SUMS];     /* how often */
+	uint64_t added[SUMS + 1]; /* how often; and the data that went with writes */
 	uint8_t one[16], before[16];
 	unsigned sum;             /* the last one's type, in sums */
 };
@@ -155,10 +155,12 @@ static bool has_data(uint64_t m)
 }
 
 /* Of a write */
-static uint64_t data_of(size_t len)
+static uint64_t data_of(size_t len, unsigned to)
 {
-	return (uint64_t)~(uint32_t)len << 32 | len;
+	return (uint64_t)~(uint32_t)len << 32 | to << 28 | len;
 }
+
+static uint64_t came[ACTORS];     /* such data: two actors have one queue for them */
 
 static uint64_t tag_of(unsigned kind, unsigned from, unsigned to, uint32_t seq)
 {
@@ -199,9 +201,13 @@ static bool one_of(const struct request *r, const struct request *all, size_t n)
 static void completed(struct actor *a, const struct fi_cq_tagged_entry *e, fi_addr_t source, int err)
 {
 	struct request *r = (struct request *)e->op_context;
+	unsigned to;
 
 	if (!r) { /* data of somebody's write */
-		holds(!err && e->flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA) && e->data == data_of(e->len));
+		to = (e->data >> 28) % ACTORS;
+		holds(!err && e->flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
+		holds(e->data == data_of(e->len, to));
+		__atomic_fetch_add(&came[to], 1, __ATOMIC_RELAXED);
 	} else if (one_of(r, a->multi, 2)) {
 		holds(!err);
 		if (e->flags & FI_RECV)
@@ -306,12 +312,6 @@ static ssize_t post_send(struct actor *a, unsigned to, unsigned kind, uint64_t h
 	}
 }
 
-/* A send that is over had its completion, and none other */
-static void was_sent(const struct request *r)
-{
-	holds(!is(r, DONE) || (!r->err && r->e.flags == (FI_SEND | (r->seq == TAGGED ? FI_TAGGED : FI_MSG))));
-}
-
 static void send_next(struct actor *a, unsigned to, unsigned kind)
 {
 	struct lane *l = &a->lanes[to];
@@ -325,7 +325,8 @@ static void send_next(struct actor *a, unsigned to, unsigned kind)
 		r++;
 	if (r == l->out + DEPTH)
 		return;
-	was_sent(r);
+	/* A send that is over had its completion, and none other */
+	holds(!is(r, DONE) || (!r->err && r->e.flags == (FI_SEND | (r->seq == TAGGED ? FI_TAGGED : FI_MSG))));
 	set(r, BUSY);
 	r->seq = kind;
 	fill(r->buf, len_of(h), (uint32_t)h);
@@ -393,7 +394,7 @@ static ssize_t write_out(struct actor *a, unsigned to, uint64_t at, uint64_t key
 	void *desc = roll(a, 2) ? fi_mr_desc(l->mr) : NULL, *descs[4] = {desc, NULL, desc, desc};
 	struct iovec iov[3] = {{buf, len / 2}, {buf + len / 2, 0}, {buf + len / 2, len - len / 2}};
 	struct fi_rma_iov there = {at, len, key};
-	struct fi_msg_rma m = {iov, desc ? descs : NULL, 3, a->addr[to], &there, 1, &l->rma, data_of(len)};
+	struct fi_msg_rma m = {iov, desc ? descs : NULL, 3, a->addr[to], &there, 1, &l->rma, data_of(len, to)};
 	struct fid_ep *ep = a->s->ep;
 
 	switch (l->way) {
@@ -431,6 +432,7 @@ static bool memory_next(struct actor *a, unsigned to)
 	const uint64_t base = a->cards[to].base, key = a->cards[to].key;
 	const fi_addr_t dest = a->addr[to];
 	const uint64_t at = base + offsetof(struct shared, window) + (uint64_t)a->me * WINDOW + AROUND + l->at;
+	const uint64_t sum = base + offsetof(struct shared, sum);
 	struct fid_ep *ep = a->s->ep;
 	struct request *r = &l->rma;
 	ssize_t n = 1;
@@ -450,19 +452,20 @@ static bool memory_next(struct actor *a, unsigned to)
 		l->next = 1;
 		set(r, IDLE);
 		return false;
-	case 1: n = write_out(a, to, at, key); break;
+	case 1:
+		n = write_out(a, to, at, key);
+		l->added[SUMS] += n != -FI_EAGAIN && (l->way == 1 || l->way == 2 || l->way == 5); /* with data */
+		break;
 	case 2: n = read_back(a, to, at, key); break;
 	case 3:
 		holds(!memcmp(l->window, l->model + l->at, l->len + 2 * AROUND));
 		holds(all_bytes(l->window + l->len + 2 * AROUND, AROUND, 0xdd));
 		l->add = 1;
-		n = fi_inject_atomic(ep, &l->add, 1, dest, base + offsetof(struct shared, sum), key, FI_UINT64, FI_SUM);
-		l->added[0] += !n;
-		n = n ? n : 1;
+		n = fi_inject_atomic(ep, &l->add, 1, dest, sum, key, FI_UINT64, FI_SUM) ? -FI_EAGAIN : 1;
+		l->added[0] += n == 1;
 		break;
 	case 4:
-		n = fi_fetch_atomic(ep, &l->add, 1, NULL, &l->old, NULL, dest, base + offsetof(struct shared, sum), key,
-				    FI_UINT64, FI_SUM, r);
+		n = fi_fetch_atomic(ep, &l->add, 1, NULL, &l->old, NULL, dest, sum, key, FI_UINT64, FI_SUM, r);
 		l->added[0] += !n;
 		break;
 	case 5:
@@ -470,8 +473,8 @@ static bool memory_next(struct actor *a, unsigned to)
 		l->seen = l->old + 1;
 		l->sum = 1 + roll(a, SUMS - 1);
 		number(l->sum, l->one, 1);
-		n = fi_fetch_atomic(ep, l->one, 1, NULL, l->before, NULL, dest,
-				    base + offsetof(struct shared, sum) + 16 * l->sum, key, sums[l->sum].type, FI_SUM, r);
+		n = fi_fetch_atomic(ep, l->one, 1, NULL, l->before, NULL, dest, sum + 16 * l->sum, key,
+				    sums[l->sum].type, FI_SUM, r);
 		l->added[l->sum] += !n;
 		break;
 	case 6:
@@ -498,18 +501,25 @@ static void tell(struct actor *a, unsigned to, uint64_t value)
 		look(a);
 }
 
-static uint64_t told(struct actor *a, unsigned from)
+/* Receives a word; or cancels, as nobody sends it */
+static uint64_t told_as(struct actor *a, unsigned from, unsigned kind)
 {
+	const uint64_t tag = tag_of(kind, from, a->me, 0);
 	uint64_t value = 0;
 
 	set(&a->control, BUSY);
-	while (fi_trecv(a->s->ep, &value, sizeof(value), NULL, a->addr[from], tag_of(CONTROL, from, a->me, 0), 0,
-			&a->control))
+	while (fi_trecv(a->s->ep, &value, sizeof(value), NULL, a->addr[from], tag, 0, &a->control))
 		look(a);
+	holds(kind != NEVER || !fi_cancel(&a->s->ep->fid, &a->control));
 	while (is(&a->control, BUSY))
 		look(a);
-	holds(!a->control.err);
+	holds(a->control.err == (kind == NEVER ? FI_ECANCELED : 0));
 	return value;
+}
+
+static uint64_t told(struct actor *a, unsigned from)
+{
+	return told_as(a, from, CONTROL);
 }
 
 /* All have come here. Returns what the first one says to all. */
@@ -524,18 +534,6 @@ static uint64_t meet(struct actor *a, uint64_t value)
 	for (unsigned i = 1; i < ACTORS; i++)
 		tell(a, i, value);
 	return value;
-}
-
-static void cancelled(struct actor *a)
-{
-	set(&a->control, BUSY);
-	while (fi_trecv(a->s->ep, a->multi[0].buf, 8, NULL, FI_ADDR_UNSPEC, tag_of(NEVER, a->me, a->me, 0), 0,
-			&a->control))
-		look(a);
-	holds(!fi_cancel(&a->s->ep->fid, &a->control));
-	while (is(&a->control, BUSY))
-		look(a);
-	holds(a->control.err == FI_ECANCELED);
 }
 
 static bool finished(const struct actor *a, uint32_t target)
@@ -568,7 +566,7 @@ static void one_round(struct actor *a, uint32_t target)
 			memory[i] = memory_next(a, i);
 		look(a);
 	}
-	cancelled(a);
+	told_as(a, a->me, NEVER);
 }
 
 static void *act(void *arg)
@@ -598,16 +596,20 @@ static void *act(void *arg)
 		one_round(a, target += PER_ROUND);
 	while (meet(a, a->seconds ? now() < a->end : target < ROUNDS * PER_ROUND));
 	/* Nothing was counted twice or not at all */
-	for (k = 0; k < SUMS; k++) {
+	for (k = 0; k <= SUMS; k++) {
 		uint8_t expected[16];
 
 		for (i = 0; i < ACTORS; i++)
 			tell(a, i, a->lanes[i].added[k]);
 		for (i = 0, sum = 0; i < ACTORS; i++)
 			sum += told(a, i);
+		if (k == SUMS)
+			break;
 		number(k, expected, sum);
 		holds(!memcmp(expected, a->shared->sum[k], sums[k].size > 10 ? 10 : sums[k].size));
 	}
+	for (a->end = now() + DEADLINE; __atomic_load_n(&came[a->me], __ATOMIC_RELAXED) != sum; look(a))
+		holds(now() < a->end);
 	a->alone = false; /* no more receives: who hears first that all are done leaves */
 	meet(a, 0);
 	for (i = 0; i < ACTORS; i++)
@@ -693,21 +695,15 @@ static void test_infiniband(UNUSED void **state)
 
 static void test_threads(UNUSED void **state)
 {
-	static struct side s[2];
+	struct side *const s[] = {&pair.a, &pair.b};
 	fi_addr_t addr[2][2];
 	pthread_t t[ACTORS];
 
-	for (unsigned i = 0; i < 2; i++) {
-		struct fi_info *hints = hints_for(CAPS);
-
-		hints->domain_attr->threading = FI_THREAD_SAFE;
-		side_open(&s[i], info_for(hints), 0);
-	}
+	pair_open_as(CAPS, 0, FI_THREAD_SAFE, FI_WAIT_NONE);
 	for (unsigned i = 0; i < 4; i++)
-		addr[i / 2][i % 2] = insert(&s[i / 2], s[i % 2].name);
-	memset(actors, 0, sizeof(actors));
+		addr[i / 2][i % 2] = i == 1 ? pair.to_b : i == 2 ? pair.to_a : insert(s[i / 2], s[i % 2]->name);
 	for (unsigned i = 0; i < ACTORS; i++)
-		set_up(&actors[i], i, &s[i % 2], false);
+		set_up(&actors[i], i, s[i % 2], false);
 	for (unsigned i = 0; i < ACTORS; i++)
 		for (unsigned k = 0; k < ACTORS; k++) {
 			actors[i].cards[k] = actors[k].cards[k];
@@ -715,12 +711,11 @@ static void test_threads(UNUSED void **state)
 		}
 	for (unsigned i = 0; i < ACTORS; i++)
 		must(pthread_create(&t[i], NULL, act, &actors[i]));
-	for (unsigned i = 0; i < ACTORS; i++)
+	for (unsigned i = 0; i < ACTORS; i++) {
 		must(pthread_join(t[i], NULL));
-	for (unsigned i = 0; i < ACTORS; i++)
-		must(fi_close(&actors[i].mr->fid));
-	for (unsigned i = 0; i < 2; i++)
-		side_close(&s[i]);
+		must(fi_close(&actors[i].mr->fid)); /* all have met: nobody writes to it any more */
+	}
+	pair_close();
 }
 
 int main(int argc, char **argv)
