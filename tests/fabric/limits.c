@@ -594,8 +594,8 @@ CASE(test_info)
 }
 
 /*
- * Modes of registration: who does not know those of remote memory gets the rest, who asks for it nothing. Bits
- * of tags: all of them where nothing else is matched; with MPICH's there are fewer senders, but not too few.
+ * Modes of registration: who does not know those of remote memory gets the rest, who asks for it nothing.
+ * Bits of tags: all where nothing else is matched; with MPICH's there are fewer senders, but not too few.
  */
 CASE(test_modes)
 {
@@ -611,8 +611,9 @@ CASE(test_modes)
 		    {FI_RMA, VERSION, FI_MR_ALLOCATED, -1, 0, 0}, {FI_RMA, VERSION, FI_MR_BASIC, FI_MR_BASIC, 0, wide},
 		    {FI_RMA, FI_VERSION(1, 4), FI_MR_UNSPEC, FI_MR_BASIC, 0, wide},
 		    {FI_RMA, VERSION, FI_MR_SCALABLE, -1, 0, 0}, {directed, VERSION, 0, 0, 0, wide >> 16},
-		    {FI_MSG, VERSION, FI_MR_SCALABLE, FI_MR_SCALABLE, 0, wide}, {directed, VERSION, 0, -1, UINT64_MAX >> 7, 0},
-		    {directed, VERSION, 0, 0, UINT64_MAX >> 9, wide >> 9}};
+		    {FI_MSG, VERSION, FI_MR_SCALABLE, FI_MR_SCALABLE, 0, wide},
+		    {directed, VERSION, 0, 0, UINT64_MAX >> 9, wide >> 9},
+		    {directed, VERSION, 0, -1, UINT64_MAX >> 7, 0}};
 
 	for (unsigned i = 0; i < ARRAY(rows); i++) {
 		struct fi_info *hints = hints_for(rows[i].caps), *info = NULL;
