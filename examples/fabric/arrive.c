@@ -137,7 +137,7 @@ static void read_more(struct endpoint *ep, struct op *op)
 	int err;
 
 	if (INLAY_UNLIKELY(op->err == FI_EAGAIN) && !op->pieces) { /* its connection is dead: once more from the beginning */
-		if (op->kind == OP_RMA && op->writes && !rail_ended(op->peer)) {
+		if (op->kind == OP_RMA && op->writes && connected(op) && !rail_ended(op->peer)) {
 			wait_for_room(ep, op);
 			return;
 		}

@@ -360,7 +360,8 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 {
 	const bool dead = err == FI_EHOSTUNREACH || err == FI_ETIMEDOUT || syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR ||
 			  (err == FI_ECONNRESET && p->state == PEER_CONNECTING);
-	const bool survives = dead && p->other && p->other->state == PEER_READY;
+	const bool unused = p->ep != p->ep->first && p->state == PEER_CONNECTING; /* nothing of ours went over it */
+	const bool survives = dead && p->other && (p->other->state == PEER_READY || (unused && peer_in_rts(p->other)));
 	struct peer *first = survives ? NULL : rail_first(p);
 	struct endpoint *ep = p->ep;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};

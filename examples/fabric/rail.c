@@ -217,7 +217,7 @@ static int end_arrived(struct peer *from, const struct message *m)
 
 	if (!dead || from->state >= PEER_FAILING)
 		return 0;
-	if (m->flags & FLAG_END && m->segments == (uint16_t)dead->their_attempt)
+	if (m->flags & FLAG_END && dead->seen && m->segments == (uint16_t)dead->their_attempt)
 		peer_fail(dead, FI_EHOSTUNREACH, 0);
 	if (m->flags & FLAG_ENDED && m->segments == (uint16_t)dead->attempt)
 		dead->ended = dead->ending;

@@ -2,14 +2,14 @@
 /*
  * sim.c: many endpoints of the provider in one process, on the device of sim.h, for many seeds. What happens in a seed
  * repeats bit for bit: who does what next, what the device does, when; which datagrams are lost, late or twice;
- * which connections break; who dies and comes back in the same place. Others learn of that later, or never: then it
- * is a stranger.
+ * which connections break, which ports go down; who dies and comes back in the same place. Others learn of that later,
+ * or never: then it is a stranger.
  *
- * Every message arrives once, in order, in the right buffer with its bytes, or its operations end with an
- * error; an error needs a reason, which is that the connection was broken or that one of the two has died. After
- * the last fault everything comes to an end. Then the connections that were broken are made again, and all work.
+ * Every message arrives once, in order, in the right buffer with its bytes, or its operations end with an error; an
+ * error needs a reason: the connection was broken, over both devices if there are two, or one of the peers has died.
+ * After the last fault everything comes to an end. Then what was broken is connected again, and all work.
  *
- *   SIM_SEEDS   how many seeds of 8 peers (200); SIM_MANY of 64 that all talk to all (1)
+ *   SIM_SEEDS   how many seeds of 8 peers (200); SIM_RAILS with two devices (100); SIM_MANY of 64, all to all (1)
  *   SIM_SEED    the first one (1)
  *   SIM_PEERS   of the hub (200)
  *   SIM_TRACE   says what happens
@@ -58,7 +58,7 @@ struct op {
 struct tie {
 	struct op *first, *last; /* messages */
 	fi_addr_t addr;
-	bool broken;            /* their connection is, */
+	bool broken;            /* their connection is, over each device, */
 	uint64_t mended;        /* or was until this step; 0: never */
 	bool busy, known;       /* an operation on the window is under way; `written` is what is there */
 	bool counts, counts_16; /* sum and sum_16 are what is there */
@@ -89,18 +89,20 @@ struct app {
 	uint32_t budget;        /* operations that it still begins */
 };
 
-static struct {
+static struct sim {
 	uint64_t seed;
 	uint32_t nodes, lives, app_cnt, op_cnt;
 	uint32_t first;         /* that still does something, but for the hub */
 	uint32_t settled;       /* operations before this one are */
+	uint32_t orders;
 	bool hub, directed, ending, starved; /* starved: there was no memory now and then */
 	struct app *target;     /* to whom many send while there is none */
-	struct app *apps[LIVES], *at[LIVES]; /* at: of each node, who lives there, */
+	struct app *at[LIVES];  /* of each node, who lives there, */
 	uint64_t back[LIVES];   /* or when somebody does again */
-	struct op ops[OPS];
 	struct tie *pairs;
-	uint32_t orders;
+	uint32_t rails;         /* devices of each. What follows is not of one seed */
+	struct app *apps[LIVES];
+	struct op ops[OPS];
 	struct fid_fabric *fabric;
 	struct fi_info *infos[2]; /* receives name their sender: no, yes */
 	uint8_t *seats[SEATS];
@@ -128,15 +130,37 @@ static bool excused(const struct op *op, const struct app *peer)
 	return t->broken || op->posted <= t->mended || !op->app->alive || !peer->alive;
 }
 
-static void joined(struct app *a, struct app *b)
+/* Whether a connection over one of these devices is of use, as both sides know */
+static bool lives(const struct app *a, const struct app *b, uint32_t rails)
 {
-	struct tie *both[] = {pair_of(a, b), pair_of(b, a)};
+	struct qp *q, *to;
 
-	SAY("%u and %u are connected\n", a->index, b->index);
-	for (int i = 0; i < 2; i++) {
-		both[i]->mended = both[i]->broken || both[i]->mended ? nic.steps : 0;
-		both[i]->broken = false;
-	}
+	for (const struct life *l = a->life; l; l = l->second)
+		for (uint32_t i = 2; i < l->top && l->rail & rails; i++) {
+			q = l->qps[i];
+			to = q && !q->breaks ? responder(q) : NULL;
+			if (to && to->life->app == b && responder(to) == q && !to->breaks && greeted(q) + greeted(to))
+				return true;
+		}
+	return false;
+}
+
+static void joined(struct app *a, struct app *b, uint32_t rail)
+{
+	struct tie *t = pair_of(a, b), *other = pair_of(b, a);
+
+	SAY("%u and %u are connected, %u\n", a->index, b->index, rail);
+	if (t->broken && rail > 1) /* what ended is begun anew by the first */
+		return;
+	if (t->broken || (t->mended && !lives(a, b, 3 - rail)))
+		t->mended = other->mended = nic.steps;
+	t->broken = other->broken = false;
+}
+
+static void parted(struct app *a, struct app *b, bool all)
+{
+	if (a->alive && b->alive && (all || !lives(a, b, 3)))
+		pair_of(a, b)->broken = pair_of(b, a)->broken = true;
 }
 
 /* A call of the provider's, by this one */
@@ -157,17 +181,13 @@ static uint8_t *seat(uint32_t s)
 
 static void meet(struct app *a, struct app *b)
 {
-	struct tie *p = pair_of(a, b);
-
-	memset(p, 0, sizeof(*p));
-	p->addr = FI_ADDR_NOTAVAIL;
-	p->known = p->counts = p->counts_16 = true;
+	*pair_of(a, b) = (struct tie){.addr = FI_ADDR_NOTAVAIL, .known = true, .counts = true, .counts_16 = true};
 }
 
 static struct app *app_open(uint32_t node)
 {
 	struct app *a = (struct app *)calloc(1, sizeof(*a));
-	struct life *l = (struct life *)aligned_alloc(4096, inlay_round_up(sizeof(*l), 4096));
+	struct life *l = (struct life *)aligned_alloc(4096, sim.rails * inlay_round_up(sizeof(*l), 4096));
 	const uint32_t room = node ? nic.few : HUB_QPS, windows = sim.hub ? 1 : sim.lives;
 	struct fi_info *info = sim.infos[sim.directed];
 	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
@@ -176,17 +196,18 @@ static struct app *app_open(uint32_t node)
 	uint8_t *at;
 
 	sure(sim.app_cnt < sim.lives);
-	memset(l, 0, sizeof(*l));
-	a->life = l;
-	l->app = a;
+	a->life = nic.opening = l;
 	a->index = sim.app_cnt++;
-	a->node = l->node = node;
+	a->node = node;
 	a->alive = true;
 	a->lazy = chance(500);
-	l->records = (uint32_t(*)[2])calloc(room, sizeof(*l->records));
-	l->seen = (uint16_t *)calloc(room, sizeof(*l->seen));
-	l->qps = (struct qp **)calloc(room, sizeof(struct qp *));
-	nic.opening = l;
+	for (uint32_t r = 0; r < sim.rails; r++, l++) {
+		*l = (struct life){.app = a, .node = node + r * sim.nodes, .rail = r + 1};
+		l->second = l->rail < sim.rails ? l + 1 : NULL;
+		l->records = (uint32_t(*)[2])calloc(room, sizeof(*l->records));
+		l->seen = (uint16_t *)calloc(room, sizeof(*l->seen));
+		l->qps = (struct qp **)calloc(room, sizeof(struct qp *));
+	}
 	must(fi_domain(sim.fabric, info, &a->domain, NULL));
 	must(fi_av_open(a->domain, &av, &a->av, NULL));
 	must(fi_cq_open(a->domain, &cq, &a->cq, NULL));
@@ -251,29 +272,30 @@ static void app_free(struct app *a)
  */
 static void app_close(struct app *a, bool dead)
 {
-	struct fid *const made[] = {&a->mr->fid, &a->ep->fid, &a->cq->fid, &a->av->fid, &a->domain->fid};
+	struct fid *const mr = &a->mr->fid, *const ep = &a->ep->fid; /* what others write comes until this is closed */
+	struct fid *const made[] = {dead ? mr : ep, dead ? ep : mr, &a->cq->fid, &a->av->fid, &a->domain->fid};
 	struct life *l = a->life;
 
 	SAY("%u %s\n", a->index, dead ? "dies" : "closes");
 	trace(a->index, 0xb1000000u + dead);
 	a->alive = false;
-	l->dead = dead;
-	l->closing = true;
-	nic.opening = l;
-	for (uint32_t i = dead ? 0 : 1; i < ARRAY(made); i++) { /* what others write comes until the queue pairs are gone */
+	for (; l; l = l->second)
+		l->dead = dead;
+	nic.opening = a->life;
+	nic.opening->closing = true;
+	for (uint32_t i = 0; i < ARRAY(made); i++)
 		must(fi_close(made[i]));
-		if (!dead && i == 1)
-			must(fi_close(made[0]));
-	}
 	nic.opening = NULL;
-	sure(l->frozen || !l->objects);
-	l->dead = !l->frozen;
-	free(l->cq.cqes);
-	free(l->srq->entries);
-	free(l->srq);
-	free(l->records);
-	free(l->seen);
-	free(l->qps);
+	for (l = a->life; l; l = l->second) {
+		sure(l->frozen || !l->objects);
+		l->dead = !l->frozen;
+		free(l->cq.cqes);
+		free(l->srq->entries);
+		free(l->srq);
+		free(l->records);
+		free(l->seen);
+		free(l->qps);
+	}
 	free(a->window);
 	free(a->who);
 	a->window = NULL;
@@ -316,11 +338,7 @@ static struct op *op_new(struct app *a, struct app *peer, uint8_t kind)
 	struct op *op = &sim.ops[sim.op_cnt++];
 
 	sure(sim.op_cnt < OPS);
-	memset(op, 0, sizeof(*op));
-	op->kind = kind;
-	op->app = a;
-	op->peer = peer;
-	op->posted = UINT64_MAX;
+	*op = (struct op){.kind = kind, .app = a, .peer = peer, .posted = UINT64_MAX};
 	return op;
 }
 
@@ -706,17 +724,13 @@ static bool app_step(struct app *a)
 	uint32_t n;
 
 	switch (rnd_below(16)) {
-	case 0:
-	case 1:
-		return wants(a);
-	case 2:
-	case 3:
+	case 0 ... 1: return wants(a);
+	case 2 ... 3:
 		if (!a->budget || a->want_cnt == WANTS || !(b = known(a)) || !begin(a, b))
 			return false;
 		a->budget--;
 		return true;
-	case 4:
-	case 5:
+	case 4 ... 5:
 		if (sim.ending)
 			return (!a->any[1] && receive(a, NULL, true, true)) || (!a->any[0] && receive(a, NULL, false, true));
 		if (a->free_rooms <= SPARE || (a->lazy && chance(950)) || a == sim.target)
@@ -768,19 +782,52 @@ static void turn(void)
 
 /* ---- Faults ---- */
 
-static void break_pair(struct app *a, struct app *b)
+/* A port is down for some time, also for connections that are being made. */
+static void unplug(void)
 {
-	pair_of(a, b)->broken = pair_of(b, a)->broken = true;
+	struct app *a = anyone();
+	struct life *l = chance(500) ? a->life : a->life->second;
+
+	if (!a->alive)
+		return;
+	SAY("port %u of %u goes down\n", l->rail, a->index);
+	l->down = sim.back[a->node] = nic.now + rnd_below(100000000);
+	for (uint32_t i = 0; i < sim.app_cnt; i++)
+		parted(a, sim.apps[i], false);
+}
+
+/* A connection over this device breaks. Whether there was one */
+static bool cut_one(struct life *l, struct app *b)
+{
+	static const uint8_t why[] = {[2] = MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR};
+	struct qp *q, *to;
+	uint32_t i, n;
+
+	for (i = 2; i < l->top; i++) {
+		q = l->qps[i];
+		to = q ? responder(q) : NULL;
+		if (!to || to->life->app != b)
+			continue;
+		SAY("cut between %u and %u, %u\n", l->app->index, b->index, l->rail);
+		sim.cuts++;
+		n = rnd_below(4);
+		q->cut = n & 1;
+		to->cut = n != 2;
+		q->breaks = to->breaks = why[n];
+		parted(l->app, b, n == 3); /* which is not for want of an answer, and so ends both */
+		return true;
+	}
+	return false;
 }
 
 /* A connection breaks. Best is one whose message waits there for its receive. */
 static void cut(void)
 {
-	static const uint8_t breaks[] = {MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR};
 	struct op *op = NULL;
-	struct qp *q, *to;
+	struct life *l;
 	struct app *a, *b;
-	uint32_t i, n;
+	uint32_t n, rails = sim.rails > 1 ? 1 + rnd_below(3) : 1;
+	bool did = false;
 
 	if (!sim.op_cnt)
 		return;
@@ -796,31 +843,20 @@ static void cut(void)
 	b = n < 200 ? op->peer : anyone();
 	if (!a->alive || !b->alive)
 		return;
-	for (i = 2; i < a->life->top; i++) {
-		q = a->life->qps[i];
-		to = q ? responder(q) : NULL;
-		if (!to || to->life != b->life)
-			continue;
-		SAY("cut between %u and %u\n", a->index, b->index);
-		sim.cuts++;
-		n = rnd_below(4);
-		q->cut = n & 1;
-		to->cut = n != 2;
-		q->breaks = to->breaks = breaks[n & 1];
-		if (n < 2)
-			q->breaks = to->breaks = 0;
-		break_pair(a, b);
+	for (l = a->life; l; l = l->second)
+		if (l->rail & rails)
+			did |= cut_one(l, b);
+	if (!did)
+		return;
+	if (pair_of(a, b)->broken) {
 		pair_of(a, b)->stale = sim.target || chance(700);
 		pair_of(b, a)->stale = sim.target || chance(700);
-		if (a->want_cnt < WANTS) {
-			op = message(a, b, rnd_below(600));
-			if (op && chance(700))
-				op->level = FI_MATCH_COMPLETE;
-			if (op)
-				op->data = true;
-		}
-		return;
 	}
+	op = a->want_cnt < WANTS ? message(a, b, rnd_below(600)) : NULL;
+	if (op && chance(700))
+		op->level = FI_MATCH_COMPLETE;
+	if (op)
+		op->data = true;
 }
 
 /* There is no memory for what comes, much of it to one that receives nothing; then there is. */
@@ -865,15 +901,13 @@ static void come_back(uint32_t node)
 
 static void faults(void)
 {
-	switch (rnd_below(10)) {
-	case 0:
-	case 1:
-	case 2:
-	case 3: cut(); break;
+	switch (rnd_below(9 + sim.rails)) {
+	case 0 ... 3: cut(); break;
 	case 4: die(); break;
 	case 5: nic.loss = rnd_below(500); break;
 	case 6: nic.later = rnd_below(300); break;
 	case 7: starve(); break;
+	case 10: unplug(); break;
 	default:
 		for (uint32_t i = 0; i < sim.nodes; i++)
 			if (!sim.at[i] && nic.now >= sim.back[i] && sim.app_cnt < sim.lives)
@@ -942,7 +976,7 @@ static void heal(bool all)
 	}
 	for (i = 0; i < sim.app_cnt; i++)
 		for (j = 0; j < sim.app_cnt; j++)
-			pair_of(sim.apps[i], sim.apps[j])->broken = false;
+			pair_of(sim.apps[i], sim.apps[j])->broken &= sim.rails > 1; /* what is over may show later */
 }
 
 /* Each write that was to tell of itself has done so once, unless its connection broke. */
@@ -975,6 +1009,7 @@ static void cancel(void)
 	}
 	for (rounds = 0; left; rounds++) {
 		sure(rounds < 100000);
+		nic.now += (sim.rails - 1) * 1000000; /* a sender may have died half connected */
 		nic_step();
 		for (i = left = 0; i < sim.app_cnt; i++)
 			left += sim.apps[i]->alive && poll_cq(sim.apps[i]);
@@ -987,25 +1022,18 @@ static void cancel(void)
 
 static void begin_seed(uint64_t seed, uint32_t nodes, uint32_t lives, bool hub)
 {
-	memset(sim.at, 0, sizeof(sim.at[0]) * nodes);
-	memset(sim.back, 0, sizeof(sim.back[0]) * nodes);
-	memset(nic.next_k, 0, sizeof(nic.next_k));
+	memset(&sim, 0, offsetof(struct sim, rails));
+	memset(&nic, 0, offsetof(struct nic, loud));
 	rnd_state = seed * 0x9e3779b97f4a7c15 + nodes;
 	sim.seed = seed;
 	sim.nodes = nodes;
 	sim.lives = lives;
 	sim.hub = hub;
-	sim.first = sim.app_cnt = sim.op_cnt = sim.settled = sim.orders = 0;
-	sim.ending = sim.starved = false;
-	sim.target = NULL;
 	sim.directed = chance(500);
 	sim.pairs = (struct tie *)malloc(sizeof(*sim.pairs) * lives * (hub ? 2 : lives));
 	nic.few = nodes > 16 ? MANY_QPS : FEW_QPS;
-	nic.now = 0;
-	nic.steps = nic.trace = nic.flying = nic.key_cnt = nic.free_key = 0;
 	nic.loss = rnd_below(300);
 	nic.later = rnd_below(100);
-	nic.starving = NULL;
 	idle = 0;
 }
 
@@ -1078,28 +1106,28 @@ static void report(const char *what, uint64_t hash, bool much)
 	sim.received = sim.failed = sim.cuts = sim.deaths = sim.returns = nic.hellos = nic.reads = 0;
 }
 
-TEST(test_few)
+static void seeds(uint32_t n, uint32_t nodes, const char *what)
 {
-	const uint32_t first = setting("SIM_SEED", 1), n = setting("SIM_SEEDS", 200);
+	const uint32_t first = setting("SIM_SEED", 1);
 	uint64_t hash = 0, h;
 
 	for (uint32_t i = 0; i < n; i++) {
-		h = run(first + i, 8);
-		if (i < 2)
-			sure(run(first + i, 8) == h);
+		h = run(first + i, nodes);
+		if (i < 2 && nodes < 16)
+			sure(run(first + i, nodes) == h);
 		hash = hash * 31 + h;
 	}
-	report("8 peers", hash, n > 49);
+	report(what, hash, n * nodes * nodes >= 50 * 8 * 8);
+}
+
+TEST(test_few)
+{
+	seeds(setting("SIM_SEEDS", 200), 8, "8 peers");
 }
 
 TEST(test_many)
 {
-	const uint32_t first = setting("SIM_SEED", 1), n = setting("SIM_MANY", 1);
-	uint64_t hash = 0;
-
-	for (uint32_t i = 0; i < n; i++)
-		hash = hash * 31 + run(first + i, 64);
-	report("64 peers", hash, n > 0);
+	seeds(setting("SIM_MANY", 1), 64, "64 peers");
 }
 
 /* Bytes of the heap that the simulation takes for one that is frozen */
@@ -1203,11 +1231,25 @@ TEST(test_hub)
 	report("hub", nic.trace, false);
 }
 
+/* The provider reads its settings again. */
+TEST(test_rails)
+{
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/libinlay-fi.so", getenv("FI_PROVIDER_PATH"));
+	setenv("FI_INLAY_RAILS", "2", 1);
+	setenv("FI_INLAY_PIECE", "4096", 1);
+	((void (*)(void))dlsym(dlopen(path, RTLD_NOW), "fi_prov_ini"))();
+	sim.rails = 2;
+	seeds(setting("SIM_RAILS", 100), 8, "8 peers with two devices");
+}
+
 static int up(UNUSED void **state)
 {
 	mallopt(M_MMAP_THRESHOLD, 32 << 20);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
 	simulates = true;
+	sim.rails = 1;
 	nic.loud = getenv("SIM_TRACE") != NULL;
 	for (int i = 0; i < 2; i++)
 		sim.infos[i] = info_for(hints_for(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SOURCE | (i ? FI_DIRECTED_RECV : 0)));

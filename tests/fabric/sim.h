@@ -46,6 +46,7 @@ struct qp {
 	uint8_t syndrome;       /* of its next error, */
 	uint8_t breaks;         /* and of one to come */
 	bool cut;               /* what it sends is lost */
+	uint32_t greeted;       /* the CQE of a hello that says that its other side is ready; 0: none */
 	bool last;              /* it is in ERR, and has not said that it takes no more receives */
 	uint8_t ring[RING * 64] __attribute__((aligned(64)));
 };
@@ -82,6 +83,9 @@ struct life {
 	struct qp *events[64];  /* that take no more receives */
 	uint32_t event_cnt;
 	uint32_t node;
+	uint32_t rail;          /* 1, or 2 of the second device */
+	struct life *second;    /* its process has of another device; or NULL */
+	uint64_t down;          /* its port is, until then */
 	bool dead;              /* nothing of it works any more */
 	bool frozen;            /* its process stands still, and its queue pairs work */
 	bool closing;
@@ -94,27 +98,27 @@ static const bool infiniband;
 
 static struct nic {
 	uint64_t now;           /* nanoseconds */
-	struct life *opening;   /* whose context is opened next; NULL: nobody's */
-	struct life probe;      /* nobody */
-	struct qp *qps[QPNS], *free, **active;
-	uint32_t active_cnt, active_room;
-	struct key keys[KEYS];
-	uint32_t key_cnt, free_key; /* free_key: + 1 */
-	struct datagram flight[FLIGHT];
-	uint32_t flying;
+	uint64_t steps;
+	uint64_t trace;         /* hash of all that has happened */
 	uint32_t few;           /* queue pairs of a node but the first */
 	uint32_t next_k[8192];  /* by node */
+	uint32_t key_cnt, free_key; /* free_key: + 1 */
+	uint32_t flying;
 	uint32_t loss, later;   /* in 1000: datagrams that are lost; that come much later, too */
 	struct life *starving;  /* has no memory for more buffers; or NULL */
-	bool loud;
-	uint64_t trace;         /* hash of all that has happened */
-	uint64_t steps;         /* of this seed */
+	bool loud;              /* What follows is not of one seed */
+	struct life *opening;   /* whose context is opened next; NULL: nobody's */
+	struct life probe;      /* nobody */
+	struct qp *qps[QPNS], *free, *active[QPNS];
+	uint32_t active_cnt;
+	struct key keys[KEYS];
+	struct datagram flight[FLIGHT];
 	uint64_t reads, hellos; /* in one test */
 } nic;
 
 static struct { void *at[512]; uint32_t n; } chunks;
 
-static void joined(struct app *a, struct app *b); /* a new connection between them can be used */
+static void joined(struct app *a, struct app *b, uint32_t rail); /* a new connection between them can be used */
 static void __attribute__((noreturn)) wrong(const char *file, int line, const char *what);
 
 /* Also below the provider's calls */
@@ -199,11 +203,7 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 	return 0;
 }
 
-int timespec_get(struct timespec *t, int base)
-{
-	clock_gettime(CLOCK_REALTIME, t);
-	return base;
-}
+RETURNS(int, timespec_get, (struct timespec *t, int base), (clock_gettime(CLOCK_REALTIME, t), base))
 
 ssize_t getrandom(void *at, size_t len, unsigned flags)
 {
@@ -216,20 +216,11 @@ ssize_t getrandom(void *at, size_t len, unsigned flags)
 }
 
 /* Without a monitor, which would have a thread: registrations are not kept. */
-long syscall(long number, ...)
+long sim_syscall(long number, long a, long b, long c, long d, long e, long f) __asm__("syscall");
+long sim_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
-	va_list list;
-	long a[6];
-
-	if (number == SYS_userfaultfd) {
-		errno = ENOSYS;
-		return -1;
-	}
-	va_start(list, number);
-	for (int i = 0; i < 6; i++)
-		a[i] = va_arg(list, long);
-	va_end(list);
-	return NEXT(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	errno = number == SYS_userfaultfd ? ENOSYS : errno;
+	return number == SYS_userfaultfd ? -1 : NEXT(syscall)(number, a, b, c, d, e, f);
 }
 
 /* Chunks of buffers are used again, because fresh pages take longer than all else; and sometimes there is none. */
@@ -271,23 +262,14 @@ RETURNS(const char *, ibv_get_device_name, (UNUSED struct ibv_device *device), "
 RETURNS(int, mlx5dv_devx_general_cmd, (UNUSED struct ibv_context *context, UNUSED const void *in, UNUSED size_t inlen,
 	UNUSED void *out, UNUSED size_t outlen), EOPNOTSUPP) /* no masked atomics */
 
-static struct ibv_pd *alloc_parent(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
-{
-	struct life *l = life_of(context);
+/* The life's only object of its kind */
+#define MAKES(type, member) \
+	(life_of(c)->objects++, life_of(c)->member = (struct type){.context = c}, &life_of(c)->member)
 
-	l->rings = *attr->pd;
-	l->objects++;
-	return &l->rings;
-}
-
-static struct ibv_td *alloc_td(struct ibv_context *context, UNUSED struct ibv_td_init_attr *attr)
-{
-	struct life *l = life_of(context);
-
-	l->td.context = context;
-	l->objects++;
-	return &l->td;
-}
+RETURNS(struct ibv_pd *, ibv_alloc_pd, (struct ibv_context *c), MAKES(ibv_pd, pd))
+static RETURNS(struct ibv_td *, alloc_td, (struct ibv_context *c, UNUSED struct ibv_td_init_attr *a), MAKES(ibv_td, td))
+static RETURNS(struct ibv_pd *, alloc_parent, (struct ibv_context *c, UNUSED struct ibv_parent_domain_init_attr *a),
+	MAKES(ibv_pd, rings))
 
 static struct ibv_cq_ex *create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *init)
 {
@@ -303,30 +285,21 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context, struct ibv_cq_in
 	return &l->cq.cq;
 }
 
-struct ibv_device **ibv_get_device_list(int *n)
-{
-	static struct ibv_device *list[2];
+static struct ibv_device *the_list[2] = {&the_device};
 
-	list[0] = &the_device;
-	if (n)
-		*n = 1;
-	return list;
-}
+RETURNS(struct ibv_device **, ibv_get_device_list, (int *n), (n ? *n = 1 : 0, the_list))
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct life *l = nic.opening ? nic.opening : &nic.probe;
 
-	memset(&l->context, 0, sizeof(l->context));
-	l->context.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
-	l->context.context.device = device;
-	l->context.context.async_fd = -1;
-	l->context.sz = sizeof(l->context);
-	l->context.alloc_parent_domain = alloc_parent;
-	l->context.alloc_td = alloc_td;
-	l->context.dealloc_td = dealloc_td;
-	l->context.query_port = query_port;
-	l->context.create_cq_ex = create_cq;
+	if (l->objects && l->second)
+		l = l->second;
+	l->context = (struct verbs_context){
+		.context = {.abi_compat = __VERBS_ABI_IS_EXTENDED, .device = device, .async_fd = -1},
+		.sz = sizeof(l->context), .alloc_parent_domain = alloc_parent, .alloc_td = alloc_td,
+		.dealloc_td = dealloc_td, .query_port = query_port, .create_cq_ex = create_cq,
+	};
 	l->objects++;
 	return &l->context.context;
 }
@@ -337,15 +310,6 @@ int ibv_close_device(struct ibv_context *context)
 
 	sure(!--l->objects || l == &nic.probe); /* libfabric's other providers look at the device, too */
 	return 0;
-}
-
-struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-{
-	struct life *l = life_of(context);
-
-	l->pd.context = context;
-	l->objects++;
-	return &l->pd;
 }
 
 /* ---- Verbs: memory. A key that was given back is the first to be given out again. ---- */
@@ -396,10 +360,6 @@ static void activate(struct qp *q)
 {
 	if (q->active)
 		return;
-	if (nic.active_cnt == nic.active_room) {
-		nic.active_room = nic.active_room ? 2 * nic.active_room : 1024;
-		nic.active = (struct qp **)realloc(nic.active, nic.active_room * sizeof(*nic.active));
-	}
 	nic.active[nic.active_cnt++] = q;
 	q->active = nic.active_cnt;
 }
@@ -464,13 +424,25 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	return 0;
 }
 
+static bool down(const struct qp *q)
+{
+	return nic.now < q->life->down;
+}
+
 /* Where its requests go; NULL: nowhere */
 static struct qp *responder(const struct qp *q)
 {
 	struct qp *to = nic.qps[q->dest % QPNS];
 
-	return to && !q->cut && to->qp.state >= IBV_QPS_RTR && to->qp.state < IBV_QPS_ERR && !to->life->dead &&
+	return to && !q->cut && !down(q) && !down(to) && !to->life->dead &&
+	       to->qp.state >= IBV_QPS_RTR && to->qp.state < IBV_QPS_ERR &&
 	       to->qp.qp_type == IBV_QPT_RC && to->dest == q->qp.qp_num && to->rq_psn == q->sq_psn ? to : NULL;
+}
+
+/* Whether the provider knows that both sides are ready. */
+static bool greeted(const struct qp *q)
+{
+	return q->greeted && ((inlay_from_be32(q->life->cq.record[0]) - q->greeted) & 0xffffff) < 0x800000;
 }
 
 /* It fails. A message may have come in part. */
@@ -506,7 +478,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	qp->state = attr->qp_state;
 	to = q->qp.qp_type == IBV_QPT_RC && qp->state == IBV_QPS_RTS ? responder(q) : NULL;
 	if (to && to->qp.state == IBV_QPS_RTS)
-		joined(q->life->app, to->life->app);
+		joined(q->life->app, to->life->app, q->life->rail);
 	return 0;
 }
 
@@ -537,6 +509,8 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init
 /* Looks at the records of a life whose register was written to */
 static void rung(struct life *l)
 {
+	if (l->second)
+		rung(l->second);
 	if (!(l->page[0] | l->page[32]))
 		return;
 	l->page[0] = l->page[32] = 0;
@@ -558,11 +532,10 @@ static struct mlx5_cqe64 *cqe_next(struct life *l, const struct qp *q, uint32_t 
 	struct mlx5_cqe64 *cqe = &l->cq.cqes[l->cq.produced & (l->cq.count - 1)];
 
 	sure(!cq_full(l, 1));
-	memset(cqe, 0, sizeof(*cqe));
-	cqe->byte_cnt = inlay_to_be32(len);
-	cqe->sop_drop_qpn = inlay_to_be32(q->qp.qp_num);
-	cqe->wqe_counter = inlay_to_be16((uint16_t)counter);
-	cqe->op_own = (uint8_t)(opcode << 4 | (l->cq.produced / l->cq.count & 1));
+	*cqe = (struct mlx5_cqe64){
+		.byte_cnt = inlay_to_be32(len), .sop_drop_qpn = inlay_to_be32(q->qp.qp_num),
+		.wqe_counter = inlay_to_be16((uint16_t)counter),
+		.op_own = (uint8_t)(opcode << 4 | (l->cq.produced / l->cq.count & 1))};
 	l->cq.produced++;
 	return cqe;
 }
@@ -648,11 +621,10 @@ static void fly(const struct qp *q, const uint8_t *data, uint32_t to)
 	uint32_t copies = chance(nic.loss) ? 0 : chance(50) ? 2 : 1, later = chance(nic.later);
 	struct datagram *d;
 
-	while (copies + later && nic.flying < FLIGHT) {
+	while (copies + later && nic.flying < FLIGHT && !down(q)) {
 		d = &nic.flight[nic.flying++];
+		*d = (struct datagram){.from = q->qp.qp_num, .to = to};
 		d->at = nic.now + rnd_below(copies ? chance(100) ? 30000000 : 20000 : 3000000000u);
-		d->from = q->qp.qp_num;
-		d->to = to;
 		memcpy(d->data, data, DATAGRAM);
 		copies -= copies != 0;
 		later -= !copies && later;
@@ -685,7 +657,8 @@ static bool execute(struct qp *q)
 	to = responder(q);
 	if (!to) {
 		to = nic.qps[q->dest % QPNS];
-		sure(!to || q->cut || to->life->dead || to->qp.state != IBV_QPS_RTS || to->sq_psn != q->rq_psn); /* it is not another one's */
+		sure(!to || q->cut || to->life->dead || to->qp.state != IBV_QPS_RTS || to->sq_psn != q->rq_psn ||
+		     down(q) || down(to)); /* it is not another one's */
 		if (!q->give_up)
 			q->give_up = nic.now + RETRY;
 		if (nic.now < q->give_up)
@@ -784,7 +757,7 @@ static bool deliver(void)
 	const uint32_t i = nic.flying ? rnd_below(nic.flying) : 0;
 	struct datagram *d = &nic.flight[i];
 	uint8_t data[GRH + DATAGRAM] = {0};
-	struct qp *q;
+	struct qp *q, *from, *to;
 
 	if (!nic.flying || d->at > nic.now)
 		return false;
@@ -792,12 +765,15 @@ static bool deliver(void)
 	SAY("datagram %u to %u: kind %u, flags %u, attempt %u, yours %u\n", d->from, d->to, d->data[4], d->data[5], d->data[8],
 	    d->data[12]);
 	q = nic.qps[d->to % QPNS];
-	if (q && q->qp.qp_type == IBV_QPT_UD && q->qp.state == IBV_QPS_RTS && !q->life->dead && !q->life->frozen &&
-	    srq_has(q->life->srq) && !cq_full(q->life, 1)) {
+	if (q && q->qp.qp_type == IBV_QPT_UD && q->qp.state == IBV_QPS_RTS && !q->life->dead &&
+	    !q->life->frozen && !down(q) && srq_has(q->life->srq) && !cq_full(q->life, 1)) {
 		data[8] = data[24] = 0xfd;
 		data[23] = data[39] = 1;
 		memcpy(data + GRH, d->data, DATAGRAM);
 		arrive(q, data, sizeof(data), d->from);
+		from = nic.qps[(d->data[85] | d->data[86] << 8 | d->data[87] << 16) % QPNS];
+		if (d->data[5] & 2 && from && (to = responder(from)) && to->life == q->life)
+			to->greeted = q->life->cq.produced;
 	}
 	*d = nic.flight[--nic.flying];
 	return true;

@@ -21,9 +21,7 @@ RETURNS(int, ibv_query_ece, (UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ec
 
 int ibv_query_device(UNUSED struct ibv_context *context, struct ibv_device_attr *attr)
 {
-	memset(attr, 0, sizeof(*attr));
-	attr->atomic_cap = IBV_ATOMIC_HCA;
-	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
+	*attr = (struct ibv_device_attr){.atomic_cap = IBV_ATOMIC_HCA, .max_qp_rd_atom = 16, .max_qp_init_rd_atom = 16};
 	return 0;
 }
 
@@ -52,8 +50,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, UNUSED struct ibv_ah_attr *attr)
 {
 	static struct ibv_ah ah;
 
-	ah.context = pd->context;
-	ah.pd = pd;
+	ah = (struct ibv_ah){.context = pd->context, .pd = pd};
 	return &ah;
 }
 
@@ -68,12 +65,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *at, size_t len, uint64_
 
 static struct ibv_mr *key_fill(struct ibv_mr *mr, struct ibv_pd *pd, void *at, size_t len, uint32_t lkey, uint32_t rkey)
 {
-	mr->context = pd->context;
-	mr->pd = pd;
-	mr->addr = at;
-	mr->length = len;
-	mr->lkey = lkey;
-	mr->rkey = rkey;
+	*mr = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = at, .length = len, .lkey = lkey, .rkey = rkey};
 	return mr;
 }
 
@@ -82,21 +74,16 @@ static struct ibv_qp *qp_fill(struct qp *q, struct ibv_pd *pd, const struct ibv_
 {
 	q->wqebbs = inlay_send_cqes(init);
 	q->cap = init->cap;
-	q->qp.context = pd->context;
-	q->qp.pd = pd;
-	q->qp.send_cq = q->qp.recv_cq = init->recv_cq;
-	q->qp.srq = init->srq;
-	q->qp.qp_type = init->qp_type;
-	q->qp.qp_num = number;
+	q->qp = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = init->recv_cq, .recv_cq = init->recv_cq,
+				.srq = init->srq, .qp_type = init->qp_type, .qp_num = number};
 	q->record[0] = q->record[1] = 0;
 	return &q->qp;
 }
 
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, UNUSED int mask, struct ibv_qp_init_attr *init)
 {
-	memset(attr, 0, sizeof(*attr));
-	memset(init, 0, sizeof(*init));
-	init->cap = attr->cap = qp_of(qp)->cap;
+	*attr = (struct ibv_qp_attr){.cap = qp_of(qp)->cap};
+	*init = (struct ibv_qp_init_attr){.cap = attr->cap};
 	return 0;
 }
 
@@ -115,12 +102,8 @@ static struct srq *srq_of(struct ibv_srq *srq)
 static struct ibv_srq *srq_fill(struct srq *s, struct ibv_pd *pd, uint32_t count, uint8_t *entries)
 {
 	sure(!s->count);
-	memset(s, 0, sizeof(*s));
 	memset(entries, 0, 32 * count);
-	s->srq.context = pd->context;
-	s->srq.pd = pd;
-	s->entries = entries;
-	s->count = count;
+	*s = (struct srq){.srq = {.context = pd->context, .pd = pd}, .entries = entries, .count = count};
 	return &s->srq;
 }
 

@@ -8,19 +8,22 @@
  * Receives lie in poisoned memory: a sanitizer sees a write beside them, or after their completion.
  *
  * The input is one byte, then steps. Bits of that byte: 0 receives name their sender, 1 DC, 2 the
- * device matches tags, 3 InfiniBand, 4 the device has atomics, 5 the first peer is connected, 6 its
- * device has atomics, 7 its device matches tags. A step is a byte that says which, and its arguments.
+ * device matches tags, 1 and 2 two devices, 3 InfiniBand, 4 the device has atomics, 5 the first peer
+ * is connected, 6 its device has atomics, 7 its device matches tags. A step is a byte that says which,
+ * and its arguments. Over two devices the last peer is not hostile, and is heard at the end.
  */
 #include <inlay/tag.h>
 #include "../../examples/fabric/fabric.h"
 #include "fuzz.h"
 
-#define FABRIC_QPS 8u
+#define FABRIC_QPS 12u
 #define FABRIC_ENTRIES 128u
 #define FABRIC_KEYS 64u
 #define FABRIC_SLOTS 16u
 #define FABRIC_SLOT 512u          /* bytes, of which a receive takes at most half */
-#define FABRIC_NAMES 4u
+#define FABRIC_NAMES 5u
+#define FABRIC_HONEST 4u
+#define FABRIC_TAG 77
 #define FABRIC_HANDLES 8u
 #define FABRIC_INCARNATION 1000u
 
@@ -47,14 +50,15 @@ struct fabric_key {
 static struct {
 	struct verbs_context context;
 	struct ibv_pd pd;
-	struct ibv_cq_ex cq;
-	struct fuzz_cq done __attribute__((aligned(4096)));
+	struct ibv_cq_ex cqs[2];
+	struct fuzz_cq done[2] __attribute__((aligned(4096)));
 	uint64_t page[512] __attribute__((aligned(4096)));
 	struct qp qps[FABRIC_QPS];
 	uint8_t entries[2][FABRIC_ENTRIES * 32] __attribute__((aligned(64)));
 	struct fabric_key keys[FABRIC_KEYS];
 	uint64_t now;                   /* nanoseconds */
 	uint64_t tick;                  /* for each look at the clock */
+	struct qp *honest;              /* no hostile peer is behind it */
 } nic;
 
 int fabric_clock_gettime(clockid_t clock, struct timespec *t)
@@ -83,9 +87,9 @@ static struct qp *qp_of(struct ibv_qp *qp)
 	return q;
 }
 
-static struct fuzz_cq *cq_of(UNUSED struct ibv_cq *cq)
+static struct fuzz_cq *cq_of(const struct ibv_cq *cq)
 {
-	return &nic.done;
+	return &nic.done[cq == ibv_cq_ex_to_cq(&nic.cqs[1])];
 }
 
 static uint64_t *page_of(UNUSED struct ibv_context *context)
@@ -108,9 +112,8 @@ static struct ibv_qp *fabric_qp_make(struct ibv_pd *pd, struct ibv_qp_init_attr 
 		return NULL;
 	}
 	sure(pd == &nic.pd && inlay_send_cqes(init) <= 128);
-	memset(&q->qp, 0, sizeof(q->qp));
-	q->done = 0;
 	q->used = 1;
+	q->done = 0;
 	q->last = 0;
 	return qp_fill(q, pd, init, 0x100 + (uint32_t)(q - nic.qps));
 }
@@ -172,14 +175,17 @@ int ibv_destroy_srq(struct ibv_srq *srq)
 
 static struct ibv_cq_ex *fabric_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *init)
 {
-	fuzz_cq_clear(&nic.done, 1u << inlay_log2_ceil(init->cqe + 1));
-	nic.cq.context = context;
-	return &nic.cq;
+	const int second = nic.cqs[0].context != NULL;
+
+	fuzz_cq_clear(&nic.done[second], 1u << inlay_log2_ceil(init->cqe + 1));
+	nic.cqs[second].context = context;
+	return &nic.cqs[second];
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
-	sure(cq == ibv_cq_ex_to_cq(&nic.cq));
+	sure(cq->context);
+	cq->context = NULL;
 	return 0;
 }
 
@@ -219,17 +225,15 @@ RETURNS(int, fi_param_get, (UNUSED struct fi_provider *p, UNUSED const char *nam
 RETURNS(struct fi_info *, fi_dupinfo, (UNUSED const struct fi_info *info), NULL)
 RETURNS(void, fi_freeinfo, (UNUSED struct fi_info *info), )
 
-void fi_log(UNUSED const struct fi_provider *p, UNUSED enum fi_log_level level, UNUSED enum fi_log_subsys subsystem,
-	    UNUSED const char *function, UNUSED int line, UNUSED const char *format, ...)
-{
-	sure(!"logged");
-}
+RETURNS(void, fi_log, (UNUSED const struct fi_provider *p, UNUSED enum fi_log_level level, UNUSED enum fi_log_subsys s,
+	UNUSED const char *function, UNUSED int line, UNUSED const char *format, ...), abort())
 
 /* ---- What the device does ---- */
 
 /* A message, from the GRH on if it is a datagram from QP number imm; into the completion if it is short. No receive: nothing comes. */
 static void fabric_arrive(struct endpoint *ep, struct qp *q, const uint8_t *msg, uint32_t n, uint32_t imm)
 {
+	struct fuzz_cq *done = cq_of(q->qp.recv_cq);
 	struct srq *s = srq_of(q->qp.srq);
 	const int tagged = ep->offload && q->qp.srq == ep->rc_srq;
 	uint32_t entry, room;
@@ -237,17 +241,16 @@ static void fabric_arrive(struct endpoint *ep, struct qp *q, const uint8_t *msg,
 	const uint8_t *at;
 	const uint32_t opcode = q->qp.qp_type == IBV_QPT_DRIVER ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
 
-	if (!srq_has(s) || fuzz_cq_room(&nic.done) < 2 ||
-	    q->qp.state < IBV_QPS_RTR || q->qp.state > IBV_QPS_SQE)
+	if (!srq_has(s) || fuzz_cq_room(done) < 2 || q->qp.state < IBV_QPS_RTR || q->qp.state > IBV_QPS_SQE)
 		return;
 	entry = srq_take(s);
 	at = s->entries + 32 * entry;
 	room = fuzz_be32(at + 16);
 	if (n > room) {
-		fuzz_cqe_error(&nic.done, q->qp.qp_num, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, entry);
+		fuzz_cqe_error(done, q->qp.qp_num, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, entry);
 		return;
 	}
-	cqe = fuzz_cqe(&nic.done, q->qp.qp_num, opcode, n, entry);
+	cqe = fuzz_cqe(done, q->qp.qp_num, opcode, n, entry);
 	cqe->imm_inval_pkey = inlay_to_be32(imm);
 	if (q->qp.qp_type == IBV_QPT_UD)
 		cqe->flags_rqpn = inlay_to_be32(1u << 28 | (imm & 0xffffff)); /* with a GRH */
@@ -292,19 +295,20 @@ static void fabric_look(const uint8_t *at, uint32_t bytes)
 static void fabric_work(struct qp *q, uint32_t n, uint32_t syndrome)
 {
 	const uint32_t far = q->qp.qp_type == IBV_QPT_DRIVER;
+	struct fuzz_cq *done = cq_of(q->qp.recv_cq);
 	struct fuzz_piece pieces[20];
 	struct fuzz_wqe w;
 	uint32_t at;
 
-	if (!q->used || q->qp.state < IBV_QPS_RTS || !q->wqebbs)
+	if (!q->used || q->qp.state < IBV_QPS_RTS || !q->wqebbs || (syndrome && q == nic.honest))
 		return;
-	while (n-- && (uint16_t)q->done != inlay_from_be16((uint16_t)(q->record[1] >> 16)) && fuzz_cq_room(&nic.done) > 2) {
+	while (n-- && (uint16_t)q->done != inlay_from_be16((uint16_t)(q->record[1] >> 16)) && fuzz_cq_room(done) > 2) {
 		q->done += fuzz_wqe_at(q->ring, q->wqebbs - 1, q->done, q->qp.qp_num, &w);
 		at = q->qp.qp_type == IBV_QPT_UD || (far && w.at[24] >> 7) ? 4 : 1 + far;
 		if (q->qp.state != IBV_QPS_RTS)
 			syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
 		if (syndrome) {
-			fuzz_cqe_error(&nic.done, q->qp.qp_num, MLX5_CQE_REQ_ERR, syndrome, w.index);
+			fuzz_cqe_error(done, q->qp.qp_num, MLX5_CQE_REQ_ERR, syndrome, w.index);
 			q->qp.state = IBV_QPS_ERR;
 			q->last = q->qp.qp_type == IBV_QPT_RC;
 			continue;
@@ -329,7 +333,7 @@ static void fabric_work(struct qp *q, uint32_t n, uint32_t syndrome)
 			sure(w.opcode == MLX5_OPCODE_RDMA_WRITE || w.opcode == MLX5_OPCODE_NOP);
 		}
 		if (w.flags & MLX5_WQE_CTRL_CQ_UPDATE)
-			fuzz_cqe(&nic.done, q->qp.qp_num, MLX5_CQE_REQ, 0, w.index);
+			fuzz_cqe(done, q->qp.qp_num, MLX5_CQE_REQ, 0, w.index);
 	}
 }
 
@@ -345,7 +349,7 @@ struct fabric_slot {
 };
 
 static struct {
-	struct domain domain;
+	struct domain domain, second;
 	struct fabric fabric;
 	struct fid_av *av;
 	struct fid_cq *cq;
@@ -358,6 +362,8 @@ static struct {
 	struct fabric_slot slots[FABRIC_SLOTS];
 	uint8_t arena[FABRIC_SLOTS * FABRIC_SLOT] __attribute__((aligned(64)));
 	uint8_t open[192] __attribute__((aligned(64))); /* to peers: the middle */
+	struct fi_context honest;  /* a receive of the honest peer's message, */
+	bool heard;                /* which has come */
 } app;
 
 static struct fabric_slot *fabric_slot(uint32_t i, size_t pieces, uint32_t bytes)
@@ -397,7 +403,8 @@ static void fabric_completed(void *context, uint64_t flags, int err)
 {
 	struct fabric_slot *s = (struct fabric_slot *)context;
 
-	if (!context)
+	app.heard |= context == &app.honest;
+	if (!context || context == &app.honest)
 		return; /* of a write of the peer's, or of a call that wanted none */
 	sure(s >= app.slots && s < app.slots + FABRIC_SLOTS && s->state != SLOT_IDLE && s->state != SLOT_CLAIMED);
 	sure(s->state != SLOT_SPENT || err);
@@ -431,15 +438,10 @@ static void fabric_read(size_t most)
 
 static void fabric_record(uint8_t *at, enum ibv_qp_type type, uint32_t qpn)
 {
-	struct inlay_connect_record r = {};
+	const struct inlay_connect_record r = {
+		.type = type, .link = infiniband ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2, .qpn = qpn,
+		.mtu = IBV_MTU_1024, .lid = infiniband ? 7 : 0, .gid = {0xfd, [15] = 2}};
 
-	r.type = type;
-	r.link = infiniband ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2;
-	r.qpn = qpn;
-	r.mtu = IBV_MTU_1024;
-	r.lid = infiniband ? 7 : 0;
-	r.gid[0] = 0xfd;
-	r.gid[15] = 2;
 	inlay_connect_pack(&r, at);
 }
 
@@ -454,40 +456,55 @@ struct fabric_hello {
 	uint8_t record[INLAY_CONNECT_SIZE], beyond[sizeof(struct name)];
 };
 
+#define TO_SECOND 0x80u /* in flags. There its name is of another incarnation */
+#define BY_HONEST 0x100u
+
 static void fabric_hello(struct fuzz_in *in, uint32_t how, uint32_t flags, uint32_t attempts)
 {
-	struct { uint8_t grh[INLAY_GRH]; struct fabric_hello h; } d;
+	struct endpoint *ep = flags & TO_SECOND && app.ep->second ? app.ep->second : app.ep;
+	const uint32_t n = flags & BY_HONEST ? FABRIC_HONEST : how % FABRIC_HONEST;
+	struct { uint8_t grh[INLAY_GRH]; struct fabric_hello h; } d = {.grh = {[8] = 0xfd, [23] = 2}, .h = {
+		.magic = 0x796c6e69, .kind = (uint8_t)(1 + (how >> 2 & 3)), .to = ep->name.incarnation,
+		.flags = (uint8_t)(flags ^ (settings.dc ? 4 : 0)), .your_attempt = attempts >> 4,
+		.eager = (uint16_t)(settings.eager / 16 | (settings.rails - 1u) << 15), .attempt = attempts & 15}};
 
 	INLAY_STATIC_ASSERT(sizeof(d.h) == HELLO_SIZE, "as the provider's");
-	memset(&d, 0, sizeof(d));
-	d.grh[8] = 0xfd;
-	d.grh[23] = 2;
-	d.h.magic = 0x796c6e69;
-	d.h.kind = (uint8_t)(1 + (how >> 2 & 3));
-	d.h.flags = (uint8_t)(flags ^ (settings.dc ? 4 : 0));
-	d.h.eager = (uint16_t)(settings.eager / 16);
-	d.h.attempt = attempts & 15;
-	d.h.your_attempt = attempts >> 4;
-	memcpy(d.h.from, app.names[how % FABRIC_NAMES], sizeof(d.h.from));
-	d.h.to = app.ep->name.incarnation;
-	d.h.source = how >> 5 & 3 ? (uint64_t)how << 56 | 16 : 0;
-	fabric_record(d.h.record, IBV_QPT_RC, 0x300 + how % FABRIC_NAMES);
+	memcpy(d.h.from, app.names[n], sizeof(d.h.from));
+	memcpy(d.h.beyond, app.names[how == 0x60 ? 0 : n], sizeof(d.h.beyond));
+	(ep == app.ep ? d.h.beyond : d.h.from)[INLAY_CONNECT_SIZE] ^= 0x80;
+	d.h.source = ep != app.ep ? (1 + (uint64_t)(how >> 5 & 1)) << 32 | (1 + (how >> 6 & 1)) :
+		     how >> 5 & 3 ? (uint64_t)how << 56 | 16 : 0;
+	fabric_record(d.h.record, IBV_QPT_RC, 0x300 + n);
 	if (how & 0x10)
 		fuzz_spoil(in, (uint8_t *)&d.h, sizeof(d.h));
 	if (how & 0x80)
 		fuzz_bytes(in, (uint8_t *)&d.h, fuzz_8(in) % sizeof(d.h));
-	fabric_arrive(app.ep, qp_of(app.ep->ud_qp), (const uint8_t *)&d, sizeof(d) - (how == 0xff),
-		      0x200 + how % FABRIC_NAMES / 2);
+	fabric_arrive(ep, qp_of(ep->ud_qp), (const uint8_t *)&d, sizeof(d) - (how == 0xff), 0x200 + n / 2);
 }
 
 /* ---- Messages ---- */
+
+/* Over two devices most have a number, and that of the next message or one about it. */
+static void fabric_numbered(struct fuzz_in *in, struct qp *q, const uint8_t *msg, uint32_t n, uint32_t imm)
+{
+	const uint32_t how = settings.rails > 1 ? fuzz_8(in) : 0xff;
+	struct peer *p = how < 0xe0 && q->qp.qp_context ? rail_first((struct peer *)q->qp.qp_context) : NULL;
+	struct { struct wire wire; uint8_t msg[384]; } d = {{0, WIRE_RAIL | (how >= 0xe8 ? how & 7 : 0), 1, 0}, {0}};
+
+	if (p) {
+		d.wire.segments = (uint16_t)p->their_attempt;
+		d.wire.tag = p->received + (!(how & 8) ? 0 : how & 4 ? (uint64_t)how << (how & 48) : how % 4 - 1u);
+	}
+	memcpy(d.msg, msg, n);
+	fabric_arrive(app.ep, q, how < 0xf0 ? (uint8_t *)&d : msg, n + (how < 0xf0 ? sizeof(d.wire) : 0), imm);
+}
 
 static void fabric_message(struct fuzz_in *in, uint32_t which)
 {
 	static const uint8_t kinds[] = {WIRE_EAGER, WIRE_EAGER, WIRE_RENDEZVOUS, WIRE_FIN, WIRE_WRITTEN, WIRE_ATOMIC,
 					WIRE_ANSWER, WIRE_STAND_IN};
-	const uint32_t how = fuzz_8(in), flags = fuzz_8(in);
-	struct wire wire = {0, (uint8_t)(kinds[how & 7] | (flags & 31)), 0, fuzz_8(in) & 7};
+	const uint32_t how = fuzz_8(in), flags = fuzz_8(in), kind = kinds[how & 7];
+	struct wire wire = {0, (uint8_t)(kind | (flags & 31)), 0, fuzz_8(in) & 7};
 	struct { uint32_t key, count; } target;
 	uint64_t handle = fabric_seen.handles[flags >> 5];
 	struct segment segment;
@@ -499,7 +516,7 @@ static void fabric_message(struct fuzz_in *in, uint32_t which)
 	for (i = 0; i < 2 * FABRIC_QPS && !q; i++) {
 		q = &nic.qps[(which + i) % FABRIC_QPS];
 		if (!q->used || (settings.dc ? &q->qp != app.ep->dct : q->qp.qp_type != IBV_QPT_RC) ||
-		    (app.ep->offload && q == &nic.qps[0])) /* of the list's commands */
+		    q == nic.honest || (app.ep->offload && q == &nic.qps[0])) /* of the list's commands */
 			q = NULL;
 	}
 	if (!q)
@@ -508,16 +525,16 @@ static void fabric_message(struct fuzz_in *in, uint32_t which)
 	if (how & 8) { /* any bytes */
 		n = fuzz_8(in) + (how & 16 ? 64 : 0);
 		fuzz_bytes(in, msg, n);
-		fabric_arrive(app.ep, q, msg, n, imm);
+		fabric_numbered(in, q, msg, n, imm);
 		return;
 	}
-	if ((wire.flags & WIRE_KINDS) == WIRE_RENDEZVOUS)
+	if (kind == WIRE_RENDEZVOUS)
 		wire.segments = how >> 5;
-	if ((wire.flags & WIRE_KINDS) == WIRE_FIN)
+	if (kind == WIRE_FIN)
 		wire.tag = handle;
-	if ((wire.flags & WIRE_KINDS) == WIRE_ANSWER)
+	if (kind == WIRE_ANSWER)
 		wire.segments = how & 32 ? how : 0;
-	if ((wire.flags & WIRE_KINDS) == WIRE_ATOMIC) {
+	if (kind == WIRE_ATOMIC) {
 		types = fuzz_8(in);
 		wire.segments = (uint16_t)(types % 15 | fuzz_8(in) % 20 << 8);
 		wire.tag = (uintptr_t)app.open + 64 + (types & 16 ? 0 : fuzz_8(in) - 8);
@@ -539,15 +556,15 @@ static void fabric_message(struct fuzz_in *in, uint32_t which)
 			n += 8;
 		}
 	}
-	if (wire.flags >> 5 == WIRE_RENDEZVOUS >> 5) {
+	if (kind == WIRE_RENDEZVOUS) {
 		for (i = 0; i < wire.segments; i++, n += sizeof(segment)) {
 			segment.addr = fuzz_8(in);
 			segment.len = fuzz_8(in);
 			segment.len <<= segment.len & 1 ? 0 : segment.len & 2 ? 34 : 1;
-			segment.rkey = 5;
+			segment.rkey[0] = segment.rkey[1] = 5;
 			memcpy(msg + n, &segment, sizeof(segment));
 		}
-	} else if (wire.flags >> 5 == WIRE_ATOMIC >> 5) {
+	} else if (kind == WIRE_ATOMIC) {
 		target.key = (uint32_t)app.mr->key + (how >> 6 == 3);
 		target.count = how >> 5 & 1 ? fuzz_8(in) : 1;
 		memcpy(msg + n, &target, sizeof(target));
@@ -564,7 +581,7 @@ static void fabric_message(struct fuzz_in *in, uint32_t which)
 		fuzz_spoil(in, msg, n);
 	if (how >> 5 == 6)
 		n = fuzz_8(in);
-	fabric_arrive(app.ep, q, msg, n, imm);
+	fabric_numbered(in, q, msg, n, imm);
 }
 
 /* ---- Calls ---- */
@@ -576,51 +593,45 @@ static void fabric_receive(struct fuzz_in *in, uint32_t how)
 	fi_addr_t from = how & 0x40 ? app.addrs[tag & 3] : FI_ADDR_UNSPEC;
 	struct fi_msg_tagged m;
 	struct fi_msg u;
+	int state = SLOT_RECEIVES;
 	ssize_t r;
 
 	if (!s)
 		return;
 	m = (struct fi_msg_tagged){.msg_iov = s->iov, .iov_count = s->iovs, .addr = from, .tag = tag, .ignore = ignore, .context = &s->context};
+	u = (struct fi_msg){.msg_iov = s->iov, .iov_count = 1, .addr = from, .context = &s->context};
 	switch (how & 7) {
-	case 0:
-	case 1:
+	case 0 ... 1:
 		r = fi_trecv(app.fid, s->iov[0].iov_base, s->iov[0].iov_len, NULL, from, tag, ignore, &s->context);
-		fabric_called(s, r, SLOT_RECEIVES);
 		break;
-	case 2:
-		fabric_called(s, fi_trecvmsg(app.fid, &m, FI_COMPLETION), SLOT_RECEIVES);
-		break;
+	case 2: r = fi_trecvmsg(app.fid, &m, FI_COMPLETION); break;
 	case 3: /* the slot's iovs say whether it claims */
+		state = SLOT_PEEKS;
 		s->iovs = how >> 4 & 1;
 		r = fi_trecvmsg(app.fid, &m, FI_PEEK | (s->iovs ? FI_CLAIM : how & 0x20 ? FI_DISCARD : 0));
-		fabric_called(s, r, SLOT_PEEKS);
 		break;
-	case 4:
-		r = fi_recv(app.fid, s->iov[0].iov_base, s->iov[0].iov_len, NULL, from, &s->context);
-		fabric_called(s, r, SLOT_RECEIVES);
-		break;
+	case 4: r = fi_recv(app.fid, s->iov[0].iov_base, s->iov[0].iov_len, NULL, from, &s->context); break;
 	default:
-		u = (struct fi_msg){.msg_iov = s->iov, .iov_count = 1, .addr = from, .context = &s->context};
-		fabric_called(s, fi_recvmsg(app.fid, &u, FI_COMPLETION | (s->iovs == 1 ? FI_MULTI_RECV : 0)),
-			      s->iovs == 1 ? SLOT_MULTI : SLOT_RECEIVES);
+		state = s->iovs == 1 ? SLOT_MULTI : SLOT_RECEIVES;
+		r = fi_recvmsg(app.fid, &u, FI_COMPLETION | (s->iovs == 1 ? FI_MULTI_RECV : 0));
 	}
+	fabric_called(s, r, state);
 }
 
 static void fabric_claim(struct fuzz_in *in, uint64_t how)
 {
+	struct fabric_slot *s = app.slots;
 	struct fi_msg_tagged m;
-	struct fabric_slot *s;
 	uint32_t i;
 
-	for (i = 0; i < FABRIC_SLOTS && app.slots[i].state != SLOT_CLAIMED; i++)
-		;
+	for (i = 0; i < FABRIC_SLOTS && s->state != SLOT_CLAIMED; i++)
+		s++;
 	if (i == FABRIC_SLOTS) {
 		s = &app.slots[how % FABRIC_SLOTS];
 		if (s->state == SLOT_RECEIVES || s->state == SLOT_MULTI)
 			fi_cancel(&app.fid->fid, &s->context);
 		return;
 	}
-	s = &app.slots[i];
 	s->state = SLOT_IDLE;
 	sure(fabric_slot(i, 1, fuzz_8(in)) == s);
 	m = (struct fi_msg_tagged){.msg_iov = s->iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &s->context};
@@ -673,12 +684,8 @@ static void fabric_step(struct fuzz_in *in)
 	uint32_t i;
 
 	switch (op & 15) {
-	case 0:
-	case 1:
-	case 2:
-	case 3: fabric_message(in, more); break;
-	case 4:
-	case 5: fabric_receive(in, fuzz_8(in)); break;
+	case 0 ... 3: fabric_message(in, more); break;
+	case 4 ... 5: fabric_receive(in, fuzz_8(in)); break;
 	case 6: fabric_send(in, fuzz_8(in)); break;
 	case 7: fabric_hello(in, fuzz_8(in), fuzz_8(in), fuzz_8(in)); break;
 	case 8: fabric_work(&nic.qps[more & 7], 1 + (more >> 3), 0); break;
@@ -715,7 +722,6 @@ static void fabric_begin(uint32_t how)
 
 	memset(fabric_srqs, 0, sizeof(fabric_srqs));
 	memset(&fabric_seen, 0, sizeof(fabric_seen));
-	memset(&app.domain, 0, sizeof(app.domain));
 	nic.context = (struct verbs_context){
 		.context = {.abi_compat = __VERBS_ABI_IS_EXTENDED, .device = &the_device}, .sz = sizeof(nic.context),
 		.create_cq_ex = fabric_create_cq_ex, .create_srq_ex = fabric_create_srq_ex,
@@ -723,28 +729,29 @@ static void fabric_begin(uint32_t how)
 	};
 	nic.pd.context = fabric_context();
 	infiniband = how >> 3 & 1;
-	nic.now = 0;
-	nic.tick = 0;
+	nic.now = nic.tick = 0;
 	settings.receives = 16;
 	settings.peers = 3;
 	settings.eager = 256;
 	settings.cache_regions = 16;
 	settings.connect_ms = 20000;
-	settings.dc = how >> 1 & 1;
-	settings.tag_offload = how & 4 ? 16 : 0;
-	app.domain.fabric = &app.fabric;
+	settings.rails = (how & 6) == 6 ? 2 : 1;
+	settings.dc = (how & 6) == 2;
+	settings.tag_offload = (how & 6) == 4 ? 16 : 0;
+	app.domain = (struct domain){.fabric = &app.fabric, .pd = &nic.pd, .watch = WATCH_OFF};
 	app.domain.context = fabric_context();
-	app.domain.pd = &nic.pd;
-	app.domain.watch = WATCH_OFF;
-	app.domain.able = how & 16 ? ABLE_8 | ABLE_4 : 0;
+	app.domain.able = how & 16 && settings.rails < 2 ? ABLE_8 | ABLE_4 : 0;
 	app.domain.atomics.sizes = app.domain.able ? 12 : 0;
 	sure(!inlay_uar_init(&app.domain.uar, nic.page, 256, INLAY_UAR_SERIAL));
 	app.domain.uar.pd = &nic.pd;
+	app.second = app.domain;
+	app.domain.second = settings.rails > 1 ? &app.second : NULL;
 	sure(!regions_init(&app.domain));
 	sure(!av_open(&app.domain.fid, &av, &app.av, NULL) && !cq_open(&app.domain.fid, &cq, &app.cq, NULL));
 	sure(!endpoint_open(&app.domain.fid, &info, &app.fid, NULL));
 	app.ep = container_of(app.fid, struct endpoint, fid);
-	nic.done.cq = &app.ep->cq;
+	nic.done[0].cq = &app.ep->cq;
+	nic.done[1].cq = app.ep->second ? &app.ep->second->cq : NULL;
 	sure(!fi_ep_bind(app.fid, &app.av->fid, 0) && !fi_ep_bind(app.fid, &app.cq->fid, FI_TRANSMIT | FI_RECV));
 	sure(!fi_enable(app.fid));
 	sure(!mr_ops.reg(&app.domain.fid.fid, app.open + 64, 64, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &app.mr,
@@ -768,11 +775,20 @@ static void fabric_begin(uint32_t how)
 /* All that was posted completes, so closing waits for nothing. Nothing is left then. */
 static void fabric_end(void)
 {
+	const struct wire m[2] = {{0, WIRE_RAIL, 1, 0}, {0, WIRE_EAGER | FLAG_TAGGED, 0, FABRIC_TAG}};
+
 	for (uint32_t k = 0; k < 4; k++) {
 		for (uint32_t i = 0; i < FABRIC_QPS; i++)
 			fabric_work(&nic.qps[i], 128, 0);
 		fabric_read(80);
 	}
+	app.heard = !nic.honest;
+	sure(app.heard || !fi_trecv(app.fid, &app.honest, 0, NULL, FI_ADDR_UNSPEC, FABRIC_TAG, 0, &app.honest));
+	if (nic.honest)
+		fabric_arrive(app.ep, nic.honest, (const uint8_t *)m, sizeof(m), 0);
+	for (uint32_t k = 0; k < 64 && !app.heard; k++)
+		fabric_read(80);
+	sure(app.heard);
 	nic.tick = 1000000000;
 	sure(!fi_close(&app.fid->fid) && !fi_close(&app.mr->fid));
 	sure(!fi_close(&app.cq->fid) && !fi_close(&app.av->fid) && !app.domain.users);
@@ -794,6 +810,14 @@ static void fabric_input(const uint8_t *data, size_t size)
 		sure(fi_av_insert(app.av, app.names[0], 1, &app.addrs[0], 0, NULL) == 1);
 		fabric_hello(&in, 0, 1 | (how & 0x40 ? 0x70 : 0) | (how & 0x80 ? 8 : 0), 0x11);
 		fabric_read(1);
+	}
+	nic.honest = NULL;
+	if (settings.rails > 1) {
+		fabric_hello(&in, 0, TO_SECOND | 3, 0x11); /* which needs its first connection */
+		sure(fi_av_insert(app.av, app.names[FABRIC_HONEST], 1, &app.addrs[FABRIC_HONEST], 0, NULL) == 1);
+		fabric_hello(&in, 0, BY_HONEST | 3, 0x11);
+		fabric_read(1);
+		nic.honest = qp_of(peer_of(app.ep, app.addrs[FABRIC_HONEST])->qp);
 	}
 	while (in.at < in.end)
 		fabric_step(&in);
