@@ -43,9 +43,17 @@ static struct inlay_connect_record here;
 static struct inlay_av to_side;
 static uint8_t beyond[NAME]; /* the side's own on its second device, which all hellos but the first say is ours */
 
-static void stranger_open(void)
+/* Hellos go to this name from now on. */
+static void face(const uint8_t *name)
 {
 	struct inlay_connect_record there;
+
+	must(inlay_connect_unpack(&there, name, INLAY_CONNECT_SIZE, NULL));
+	must(inlay_connect_av(&to_side, dev.pd, &here, &there, NULL, NULL));
+}
+
+static void stranger_open(void)
+{
 	struct opt opt = usual;
 
 	side_open(&side, info_for(hints_for(FI_TAGGED)), 0);
@@ -54,8 +62,7 @@ static void stranger_open(void)
 	must(inlay_connect_local(&here, ud.qp, NULL, NULL));
 	must(inlay_connect_rts(ud.qp, &here, NULL, NULL, NULL));
 	end_take(&ud, INLAY_UAR_DOORBELL);
-	must(inlay_connect_unpack(&there, side.name, INLAY_CONNECT_SIZE, NULL));
-	must(inlay_connect_av(&to_side, dev.pd, &here, &there, NULL, NULL));
+	face(side.name);
 }
 
 static void stranger_close(void)
@@ -166,7 +173,7 @@ static struct inlay_connect_record connection(uint8_t *blob)
 }
 
 /* ... that is made */
-static void join(uint32_t attempt)
+static struct hello join(uint32_t attempt)
 {
 	uint8_t blob[INLAY_CONNECT_SIZE];
 	struct inlay_connect_record record = connection(blob), there;
@@ -175,7 +182,7 @@ static void join(uint32_t attempt)
 	must(inlay_connect_unpack(&there, answer.record, sizeof(answer.record), NULL));
 	must(inlay_connect_rts(out.qp, &record, &there, NULL, NULL));
 	end_take(&out, INLAY_UAR_DOORBELL);
-	greet(attempt, SEEN, answer.attempt, blob);
+	return greet(attempt, SEEN, answer.attempt, blob);
 }
 
 static void utter(const void *what, uint32_t len)
@@ -463,13 +470,13 @@ static void test_rails(UNUSED void **state)
 	static char large[8 << 20], there[sizeof(large)]; /* pieces, of which the second device carries half */
 	fi_addr_t self, to_stranger;
 	unsigned long was;
-	struct hello h = {};
+	struct hello h;
 
 	need_softdev("breaking a connection");
 	stranger_open();
 	join(1);
-	join(2);
-	h = hello_of(2, 0, 0, h.record);
+	h = join(2);
+	h = hello_of(1, SEEN, 1, h.record);
 	to_stranger = learns(&h);
 	self = insert(&side, side.name);
 	for (uint64_t i = MESSAGES; i; i--)
@@ -481,6 +488,13 @@ static void test_rails(UNUSED void **state)
 		assert_true(good(&side, there)->source == self);
 		good(&side, large);
 	} while (softdev_sent(1) < was + 4);
+	memcpy(&h.to, beyond + INLAY_CONNECT_SIZE, sizeof(h.to)); /* its second endpoint: we are what follows the first */
+	memcpy(h.beyond, side.name, NAME);
+	h.source = 1ull << 32 | 1; /* the number of both attempts */
+	face(beyond);
+	say(&h);
+	face(side.name);
+	through(&side, self, &side, self);
 	must(softdev_fault("syndrome=0x15@1"));
 	for (int i = 0; i < 3; i++)
 		assert_true(through(&side, self, &side, FI_ADDR_UNSPEC) == self);
