@@ -50,7 +50,7 @@ static inline void message_scatter(const struct op *op, const uint8_t *from, siz
 {
 	size_t n;
 
-	if (op->iovs == 1) {
+	if (op->iovs == 1 && len) { /* without bytes the buffer may be NULL */
 		memcpy(op->buf, from, len);
 		return;
 	}
