@@ -85,8 +85,7 @@ int op_post(struct peer *p, struct op *op, uint32_t opcode, const struct segment
 	    opcode == MLX5_OPCODE_RDMA_READ ? peer_post(p, MLX5_OPCODE_RDMA_READ, s->addr + at, rkey, sge, 1, flags) :
 	    peer_post(p, MLX5_OPCODE_RDMA_WRITE, s->addr + at, rkey, sge, 1, flags)) /* constants, so that each is short */
 		return -FI_EAGAIN;
-	slot->kind = SLOT_OP;
-	slot->what = op;
+	*slot = (struct slot){op, SLOT_OP, 0};
 	op->pieces++;
 	return 0;
 }

@@ -23,8 +23,7 @@
 #define MAGIC 0x796c6e69u
 #define HELLO_MS 20u      /* between two hellos: once, twice, ... this */
 #define HELLO_TRIES 50u   /* at most so many times */
-#define BYE_MS 10000u     /* for what was sent to be acknowledged, */
-#define ANSWER_MS 1000u   /* if the peer answers within so many of these */
+#define BYE_MS 10000u     /* for what was sent to be acknowledged */
 #define AT_A_TIME 16u     /* peers whose time is looked at, */
 #define CALLS 16u         /* and that get a first hello: so many have room in the ring */
 
@@ -83,8 +82,7 @@ static void say(struct endpoint *ep, const struct inlay_av *av, struct hello *h,
 	else if (ep->second)
 		h->beyond = ep->second->name;
 	h->to = to;
-	if (!inlay_post(&ep->ud, MLX5_OPCODE_SEND, &wr, INLAY_SIGNALED | INLAY_INLINE))
-		inlay_sq_ring(&ep->ud);
+	(void)!inlay_post(&ep->ud, MLX5_OPCODE_SEND, &wr, INLAY_SIGNALED | INLAY_INLINE | INLAY_RING);
 }
 
 static void say_hello(struct peer *p, uint8_t kind)
@@ -92,7 +90,8 @@ static void say_hello(struct peer *p, uint8_t kind)
 	struct hello h = {
 		.flags = (uint8_t)((p->seen ? SEEN : 0) | (p->state == PEER_READY ? DONE : 0) | (settings.dc ? OVER_DC : 0) |
 				   (p->ep->offload ? BY_NIC : 0) | p->ep->domain->able << 4),
-		.source = p->ep == p->ep->first ? p->source | p->ep->source_bits : rail_tie(p), .attempt = p->attempt, .your_attempt = p->their_attempt,
+		.source = p->ep == p->ep->first ? p->source | p->ep->source_bits : rail_tie(p),
+		.attempt = p->attempt, .your_attempt = p->their_attempt,
 	};
 
 	if (settings.dc)
@@ -261,15 +260,10 @@ void connect_arrived(struct endpoint *ep, const uint8_t *datagram, struct inlay_
 /* A probe: an RDMA write of no bytes, which only the peer's device can acknowledge. It completes all before it. */
 void connect_probe(struct peer *p)
 {
-	struct slot *slot;
-
 	if (peer_begin(p))
 		return;
-	slot = peer_slot(p);
-	if (peer_post(p, MLX5_OPCODE_RDMA_WRITE, 0, 0, NULL, 0, INLAY_SIGNALED))
-		return;
-	slot->kind = SLOT_NONE;
-	inlay_sq_ring(&p->sq);
+	peer_slot(p)->kind = SLOT_NONE;
+	peer_post(p, MLX5_OPCODE_RDMA_WRITE, 0, 0, NULL, 0, INLAY_SIGNALED | INLAY_RING);
 }
 
 void connect_step(struct endpoint *ep)
@@ -290,7 +284,8 @@ void connect_step(struct endpoint *ep)
 		} else if (p->state == PEER_READY && settings.keepalive_ms && now >= p->probe_at) {
 			connect_probe(p);
 			p->probe_at = now + (uint64_t)settings.keepalive_ms;
-		} else if (p->wanted && (p->state == PEER_IDLE || p->state == PEER_FAILED) && peer_in_rts(p->wanted)) {
+		} else if (p->wanted && (p->state == PEER_IDLE || p->state == PEER_FAILED) && peer_in_rts(p->wanted) &&
+			   !memcmp(&p->wanted->beyond, &p->name, sizeof(p->name))) { /* else that was forgotten */
 			p->state = PEER_IDLE;
 			connect_start(p);
 		} else if (p->state == PEER_FAILING) {
@@ -304,7 +299,7 @@ void connect_step(struct endpoint *ep)
 
 void connect_bye(struct endpoint *ep)
 {
-	const uint64_t begin = milliseconds(), end = begin + BYE_MS;
+	const uint64_t end = milliseconds() + BYE_MS;
 	struct peer *p;
 	bool owed;
 
@@ -314,8 +309,7 @@ void connect_bye(struct endpoint *ep)
 	do {
 		progress(ep);
 		for (p = ep->peers, owed = false; p; p = p->next)
-			owed |= (p->state >= PEER_READY && p->qp && inlay_sq_pending(&p->sq)) ||
-				(p->resend != p->sent && (p->seen || ep->now < begin + ANSWER_MS));
+			owed |= (p->state >= PEER_READY && p->qp && inlay_sq_pending(&p->sq)) || p->resend != p->sent;
 	} while (owed && milliseconds() < end);
 	for (p = ep->peers; p; p = p->next)
 		if (p->state == PEER_READY || p->state == PEER_CONNECTING)

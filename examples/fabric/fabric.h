@@ -398,8 +398,9 @@ struct peer {
 	uint64_t tag_bits, tag_source; /* those that it matches, and those that say that we are the sender */
 	struct buf *content;      /* came ahead of its stand-in */
 
-	/* See rail.c. All but the first two only with settings.rails */
+	/* See rail.c. Below the first two lines, only with settings.rails */
 	uint64_t sent, resend;    /* number of the next message: a new one, one to be posted */
+	struct op *queued, *last_queued; /* those whose turn has not come, in order */
 	struct peer *other;       /* over the other device; NULL: not known yet */
 	struct peer *wanted;      /* over the domain's own: for its sake a connection is to be made */
 	struct name beyond;       /* who it has said first that it is on the other device */
@@ -480,7 +481,7 @@ struct endpoint {
 	uint32_t guests, calls;   /* such peers */
 	uint32_t polls, pause;    /* of progress; between two looks at the time */
 	uint64_t now;             /* milliseconds, as of the last look */
-	struct op *waiting_head, **waiting_tail; /* reads and FINs that found no room */
+	struct op *waiting_head, **waiting_tail; /* operations that found no room */
 	struct buf *late_head, **late_tail; /* messages that found no memory, oldest first */
 	struct op late;           /* waits while there are some; told: it does */
 	struct op **chunks;       /* of operations */
@@ -733,8 +734,8 @@ INLAY_FN int peer_why(const struct peer *p)
 }
 
 /*
- * The connected peer of an operation. NULL: *result is what the call returns: -FI_EAGAIN, another errno, or 0 if
- * the peer has failed and a completion says so.
+ * The peer of an operation: connected, or for messages CONNECTING. NULL: *result is what the call
+ * returns: -FI_EAGAIN, another errno, or 0 if the peer has failed and a completion says so.
  */
 struct peer *peer_for(struct endpoint *ep, fi_addr_t addr, void *context, uint32_t done, uint64_t flags, int *result);
 
@@ -779,6 +780,7 @@ int bounced_send(struct peer *p, const void *head, size_t len, const struct iove
 		 uint32_t done);
 void rail_again(struct op *op); /* it has failed with its connection */
 void rail_retry(struct op *op); /* there may be room, or a connection */
+void rail_ready(struct peer *p); /* its queued messages have a connection now */
 void rail_want(struct peer *first, const struct name *beyond); /* who it says it is on the other device */
 uint64_t rail_tie(const struct peer *p); /* the connection of the first that p's is to belong to, for a hello */
 bool rail_link(struct peer *p, const struct name *beyond, uint64_t tie); /* from its hello. False: it does not count */
@@ -872,7 +874,7 @@ struct send {
 
 /*
  * Any send. flags: FI_TAGGED or FI_MSG, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, a completion level, SILENT.
- * Returns 0; -FI_EAGAIN: no room, or no connection yet; or another negative errno. If the peer has failed, a
+ * Returns 0; -FI_EAGAIN: no room, or too many wait; or another negative errno. If the peer has failed, a
  * silent send returns the error, and any other makes an error completion.
  */
 ssize_t send_iov(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t iovs, fi_addr_t dest, uint64_t tag,

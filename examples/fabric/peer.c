@@ -90,20 +90,11 @@ struct peer *peer_of_name(struct endpoint *ep, const struct name *name, fi_addr_
 			return NULL;
 		was.source = ep->directed ? ep->next_source++ << (64 - ep->source_bits) : 0;
 	}
-	memset(p, 0, sizeof(*p));
-	p->source = was.source;
-	p->attempt = was.attempt; /* with index it is the number of dc.c */
-	p->index = was.index;
-	p->ep = ep;
-	p->name = *name;
-	p->place = place;
-	p->addr = addr;
-	p->listed = addr != FI_ADDR_NOTAVAIL;
-	p->next = ep->peers;
-	ep->peers = p;
-	p->beside = *bucket;
-	*bucket = p;
-	return p;
+	*p = (struct peer){
+		.ep = ep, .name = *name, .place = place, .addr = addr, .listed = addr != FI_ADDR_NOTAVAIL, .source = was.source,
+		.attempt = was.attempt, .index = was.index, /* the number of dc.c */
+		.next = ep->peers, .beside = *bucket};
+	return ep->peers = *bucket = p;
 }
 
 /* Room for all addresses in the arrays that they index. */
@@ -352,6 +343,7 @@ void peer_ready(struct peer *p)
 	p->ep->unsettled--;
 	connect_called(p);
 	peer_sendable(p);
+	rail_ready(p);
 }
 
 /* ---- Failure ---- */
@@ -379,6 +371,8 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 	p->syndrome = syndrome;
 	if (first)
 		first->err = (uint16_t)err;
+	else
+		rail_ready(p); /* over the other device */
 	if (p->addr < ep->addrs)
 		ep->ready[p->addr] = NULL;
 	if (p->qp && p->qp->state > IBV_QPS_INIT) {
@@ -408,9 +402,8 @@ void peer_flushed(struct peer *p)
 		if (peer_begin(p))
 			return;
 		peer_slot(p)->kind = SLOT_NONE;
-		if (inlay_post(&p->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED))
+		if (inlay_post(&p->sq, MLX5_OPCODE_NOP, NULL, INLAY_SIGNALED | INLAY_RING))
 			return;
-		inlay_sq_ring(&p->sq);
 		p->flushed = true;
 	}
 	if (p->flushed && !inlay_sq_pending(&p->sq))

@@ -175,7 +175,7 @@ APART void progress_late(struct endpoint *ep)
 		if (!b->next)
 			ep->late_tail = &ep->late_head;
 		r = cq_room(ep->rx_cq, 2) || cq_room(ep->tx_cq, 2) ? -FI_EAGAIN :
-		    b->attempt != b->peer->attempt ? 0 : arrive_any(ep, b->peer, b->data, b->len, b);
+		    b->attempt != b->peer->attempt && b->entry != NO_ENTRY ? 0 : arrive_any(ep, b->peer, b->data, b->len, b);
 		if (r < 0) {
 			ep->late_head = b;
 			if (!b->next)

@@ -82,7 +82,13 @@ static APART int numbered_send(struct peer *p, const void *head, size_t len, con
 	if (settings.rails > 1)
 		to = (uint8_t *)mempcpy(to, &wire, sizeof(wire));
 	fill(op->bounce, to, head, len, iov, iovs);
-	rail_retry(op);
+	if (p->state != PEER_CONNECTING && op->remote_handle == p->resend) {
+		rail_retry(op);
+		return 0;
+	}
+	op->next = NULL;
+	*(p->queued ? &p->last_queued->next : &p->queued) = op;
+	p->last_queued = op;
 	return 0;
 }
 
@@ -107,8 +113,7 @@ int bounced_send(struct peer *p, const void *head, size_t len, const struct iove
 	}
 	b->context = context;
 	b->flags = done;
-	slot->kind = SLOT_BUF;
-	slot->what = b;
+	*slot = (struct slot){b, SLOT_BUF, 0};
 	return 0;
 }
 
@@ -121,16 +126,43 @@ void rail_again(struct op *op)
 	wait_for_room(p->ep, op);
 }
 
+/* The queued message whose turn it is, no longer queued; or NULL */
+static struct op *turn(struct peer *p)
+{
+	struct op *op = p->queued;
+
+	if (!op || op->remote_handle != p->resend)
+		return NULL;
+	p->queued = op->next;
+	return op;
+}
+
 void rail_retry(struct op *op)
 {
-	struct peer *p = op->peer, *rail = op->remote_handle == p->resend ? rail_of(p) : NULL;
+	struct peer *p = op->peer, *rail;
 
-	if (op->attempt != p->attempt || p->state == PEER_IDLE || peer_lost(p))
-		op_end(p->ep, op, peer_why(p));
-	else if (!rail || post(rail, op))
-		wait_for_room(p->ep, op);
-	else if (++p->resend == p->sent)
+	for (; op; op = turn(p)) {
+		if (op->attempt != p->attempt || p->state == PEER_IDLE || peer_lost(p)) {
+			op_end(p->ep, op, peer_why(p));
+			return;
+		}
+		rail = op->remote_handle == p->resend ? rail_of(p) : NULL;
+		if (!rail || post(rail, op)) {
+			wait_for_room(p->ep, op);
+			return;
+		}
+		p->resend++;
+	}
+	if (p->resend == p->sent)
 		peer_sendable(p);
+}
+
+void rail_ready(struct peer *p)
+{
+	struct op *op = turn(p);
+
+	if (op)
+		wait_for_room(p->ep, op);
 }
 
 /* ---- Peers ---- */
@@ -151,7 +183,8 @@ void rail_want(struct peer *first, const struct name *beyond)
 	if (!first->beyond.incarnation)
 		first->beyond = *beyond; /* the first one holds, so that a stranger costs no more than one connection here */
 	p = first->other ? first->other : named(first->ep->second, &first->beyond);
-	if (p && (!p->seen || p->state == PEER_IDLE || (p->state >= PEER_FAILING && p->err != FI_EAGAIN)))
+	if (p && (!p->wanted || first->listed) &&
+	    (!p->seen || p->state == PEER_IDLE || (p->state >= PEER_FAILING && p->err != FI_EAGAIN)))
 		p->wanted = first; /* if it has failed, then because both had */
 }
 
@@ -179,9 +212,14 @@ bool rail_link(struct peer *p, const struct name *beyond, uint64_t tie)
 
 void rail_forget(struct peer *p)
 {
+	struct op *op;
 	struct buf *b;
 
 	p->sent = p->resend = p->received = 0;
+	while ((op = p->queued)) { /* they end when progress comes to them */
+		p->queued = op->next;
+		wait_for_room(p->ep, op);
+	}
 	while ((b = p->early)) {
 		p->early = b->next;
 		buf_give(&p->ep->bounce, b);
@@ -206,6 +244,8 @@ bool rail_ended(struct peer *p)
 {
 	struct peer *dead = p->state < PEER_FAILING ? p->other : p;
 
+	if (!dead || !dead->other)
+		return true; /* forgotten since */
 	if (dead->state == PEER_FAILED && !dead->ending && dead->other->state == PEER_READY)
 		dead->ending = !tell(dead->other, FLAG_END, (uint16_t)dead->attempt);
 	return dead->ended || dead->state < PEER_FAILING || peer_lost(p);
@@ -229,12 +269,15 @@ static int end_arrived(struct peer *from, const struct message *m)
 /* Keeps a message whose turn has not come. */
 static int set_early(struct peer *p, struct peer *from, const struct message *m)
 {
-	struct buf *b = buf_take(&p->ep->bounce), **at = &p->early;
+	struct buf *b, **at = &p->early;
 
-	if (!b)
-		return -FI_EAGAIN;
 	while (*at && wire_of(*at)->tag < m->tag)
 		at = &(*at)->next;
+	if (*at && wire_of(*at)->tag == m->tag)
+		return 0; /* had before */
+	b = p->ep->bounce.count < (uint32_t)settings.buffers ? buf_take(&p->ep->bounce) : NULL; /* the rest are for sends */
+	if (!b)
+		return -FI_EAGAIN;
 	b->peer = from;
 	b->attempt = from->attempt;
 	b->entry = NO_ENTRY;
@@ -250,19 +293,20 @@ int rail_arrived(struct peer *from, const struct message *m)
 	struct peer *p = rail_first(from);
 	const uint32_t len = (uint32_t)m->len;
 	struct buf *b = NULL;
+	bool far;
 	int r;
 
 	if (m->flags & (FLAG_END | FLAG_ENDED))
 		return end_arrived(from, m);
 	if (settings.rails < 2 || (p && (!p->seen || m->segments != (uint16_t)p->their_attempt || m->tag < p->received)))
 		return 0; /* of an earlier connection, or had before */
-	if (!p || m->flags != WIRE_RAIL || (len > 1 && m->payload[1] >= WIRE_RAIL) ||
-	    (m->tag - p->received > (uint64_t)settings.receives + PEER_RING && !p->ep->late_head)) {
+	far = p && m->tag - p->received > (uint64_t)settings.receives + PEER_RING;
+	if (!p || m->flags != WIRE_RAIL || (len > 1 && m->payload[1] >= WIRE_RAIL) || (far && !p->ep->late_head)) {
 		peer_fail(from, FI_ECONNRESET, 0); /* it has told nobody of itself, or cannot have come so far */
 		return 0;
 	}
 	if (m->tag > p->received)
-		return set_early(p, from, m);
+		return far ? -FI_EAGAIN : set_early(p, from, m);
 	if (len > SMALL_MESSAGE && !(b = buf_take(&p->ep->bounce)))
 		return -FI_EAGAIN;
 	r = arrive_any(p->ep, p, b ? memcpy(b->data, m->payload, len) : m->payload, len, b);

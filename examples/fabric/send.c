@@ -58,9 +58,7 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 
 	if (INLAY_UNLIKELY(inlay_sq_begin_ds(&p->sq, ds, &at)))
 		return -FI_EAGAIN;
-	slot->kind = SLOT_CONTEXT;
-	slot->what = context;
-	slot->flags = done;
+	*slot = (struct slot){context, SLOT_CONTEXT, done};
 	if (dc)
 		at = inlay_seg_av(at, &p->target, inlay_av_ds(&p->target));
 	at = inlay_seg_inline_open(at, bytes, sizeof(h->wire), &to);
@@ -186,7 +184,7 @@ static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s,
 static ssize_t send_any(struct endpoint *ep, const struct send *s)
 {
 	const uint32_t done = done_flags(ep, FI_SEND | (s->flags & (FI_MSG | FI_TAGGED)), s->flags);
-	const bool at_once = (s->flags & LEVELS) == FI_INJECT_COMPLETE && (int32_t)done > 0;
+	bool at_once = (s->flags & LEVELS) == FI_INJECT_COMPLETE && (int32_t)done > 0;
 	struct peer *p;
 	size_t len = 0, i;
 	int err;
@@ -200,6 +198,7 @@ static ssize_t send_any(struct endpoint *ep, const struct send *s)
 	p = peer_for(ep, s->dest, s->context, done, s->flags, &err);
 	if (!p)
 		return err;
+	at_once = at_once && p->state != PEER_CONNECTING; /* so that it can still fail */
 	if ((at_once && cq_room(ep->tx_cq, 1)) ||
 	    (p->by_nic && (rail_numbers(p) || peer_begin(p) || inlay_sq_room(&p->sq) < OFFLOAD_ROOM)))
 		return -FI_EAGAIN;

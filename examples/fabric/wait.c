@@ -110,13 +110,11 @@ static int may_sleep(struct cq *cq)
 	enter(cq->domain);
 	for (uint32_t i = 0; i < cq->endpoints.count; i++)
 		for (struct endpoint *ep = cq->endpoints.list[i]; ep && ep->channel; ep = ep->second) {
-			const struct op *waits;
-
 			progress(ep);
 			connect_step(ep); /* between two sleeps nobody else looks at the time */
 			arm(ep);
-			waits = ep->waiting_head == &ep->looks ? ep->looks.next : ep->waiting_head;
-			busy |= inlay_cq_peek(&ep->cq) || ep->unsettled || waits;
+			busy |= inlay_cq_peek(&ep->cq) || ep->unsettled ||
+				(ep->waiting_head == &ep->looks ? ep->looks.next : ep->waiting_head);
 		}
 	busy |= cq->first != cq->last || cq->error;
 	return (int)leave(cq->domain, busy ? -FI_EAGAIN : 0);
