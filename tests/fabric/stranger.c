@@ -479,6 +479,8 @@ static void test_rails(UNUSED void **state)
 	h = hello_of(1, SEEN, 1, h.record);
 	to_stranger = learns(&h);
 	self = insert(&side, side.name);
+	for (uint32_t i = 0; i < 500; i++) /* again and again, more often than there are buffers */
+		numbered(2, MESSAGES, "a number");
 	for (uint64_t i = MESSAGES; i; i--)
 		numbered(2, i, "a number");
 	do {
@@ -528,6 +530,7 @@ int main(void)
 	use_provider();
 	setenv("FI_INLAY_RECEIVES", "16", 1);
 	setenv("FI_INLAY_PEERS", "16", 1);
+	setenv("FI_INLAY_BUFFERS", "2", 1);
 	if (getenv("FI_INLAY_RAILS"))
 		return cmocka_run_group_tests(rails, dev_open, dev_close);
 	if (over_dc())
