@@ -63,7 +63,8 @@ INLAY_ALWAYS void fill(struct buf *b, uint8_t *to, const void *head, size_t len,
 {
 	to = (uint8_t *)mempcpy(to, head, len);
 	for (size_t i = 0; i < iovs; i++)
-		to = (uint8_t *)mempcpy(to, iov[i].iov_base, iov[i].iov_len);
+		if (iov[i].iov_len) /* else the base may be NULL */
+			to = (uint8_t *)mempcpy(to, iov[i].iov_base, iov[i].iov_len);
 	b->len = (uint32_t)(to - b->data);
 }
 
@@ -72,13 +73,12 @@ static APART int numbered_send(struct peer *p, const void *head, size_t len, con
 {
 	const struct wire wire = {0, WIRE_RAIL, (uint16_t)p->attempt, p->sent};
 	struct op *op = op_with_buf(p->ep, OP_BOUNCED, p, context, done);
-	uint8_t *to;
+	uint8_t *to = op ? op->bounce->data : NULL;
 
 	if (!op)
 		return -FI_EAGAIN;
 	op->attempt = p->attempt;
 	op->remote_handle = p->sent++;
-	to = op->bounce->data;
 	if (settings.rails > 1)
 		to = (uint8_t *)mempcpy(to, &wire, sizeof(wire));
 	fill(op->bounce, to, head, len, iov, iovs);

@@ -94,7 +94,7 @@ static int begin(struct endpoint *ep, struct peer *p, const struct rma *r, size_
 	op->segment[0] = (struct segment){r->remote, len, {(uint32_t)r->key, (uint32_t)(r->key >> 32)}};
 	op->iovs = 0;
 	for (size_t i = 0; i < r->iovs; at += r->iov[i++].iov_len) {
-		if (bounced) {
+		if (bounced && r->iov[i].iov_len) {
 			memcpy(op->bounce->data + at, r->iov[i].iov_base, r->iov[i].iov_len);
 		} else if (r->iov[i].iov_len) {
 			op->mr[op->iovs] = r->desc ? (struct mr *)r->desc[i] : NULL;
