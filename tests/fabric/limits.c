@@ -177,7 +177,7 @@ CASE(test_fork)
 	int status;
 	pid_t pid;
 
-	pair_open(CAPS, 0);
+	open_connected(0);
 	must(again(fi_tsend(pair.a.ep, out, LARGE, NULL, pair.to_b, 1, &here)));
 	if (!watches()) {
 		print_message("# skipped: userfaultfd is not permitted\n");
