@@ -41,7 +41,7 @@ struct hello {
 	uint32_t your_attempt;    /* that SEEN is about */
 	struct name from;
 	uint64_t to;              /* incarnation */
-	uint64_t source;          /* BY_NIC: what goes into the tags of messages to me, | how many bits that are; or rail_tie() */
+	uint64_t source;          /* BY_NIC: bits for the tags of messages to me, | how many; of a second endpoint rail_tie() */
 	uint8_t record[INLAY_CONNECT_SIZE]; /* OVER_DC: dc.c's */
 	struct name beyond;       /* the sender on the other device, if it has two */
 };

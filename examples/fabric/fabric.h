@@ -323,7 +323,7 @@ struct buf {
 	uint32_t size;            /* room in data */
 	struct inlay_cache_region *region; /* its memory's, if that is registered */
 	uint32_t attempt;         /* kept message: as in struct message */
-	uint32_t entry;           /* late message: its buffer is this entry's of the shared receive queue, or NO_ENTRY's */
+	uint32_t entry;           /* late message: whose buffer this is in the shared receive queue, or NO_ENTRY */
 	uint8_t data[] __attribute__((aligned(64)));
 };
 
