@@ -105,7 +105,7 @@ static void say_hello(struct peer *p, uint8_t kind)
 
 static int begin(struct peer *p)
 {
-	const struct peer *first = p->other ? p->other : p->wanted;
+	const struct peer *first = p->other ? p->other : p->claimed_by;
 	const bool stranger = !p->listed && !(first && first->listed);
 	const bool flushing = p->other && p->other->state == PEER_FAILING; /* messages of the old numbers are coming in */
 	int err = flushing || (stranger && p->ep->guests >= (uint32_t)settings.peers) ? -FI_EAGAIN :
@@ -211,7 +211,7 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 	}
 	p->seen = true;
 	if (p->ep->second)
-		rail_want(p, &in->beyond);
+		rail_claim(p, &in->beyond);
 	if (p->state == PEER_CONNECTING && in->flags & SEEN && in->your_attempt == p->attempt)
 		peer_ready(p);
 	if (!(in->flags & DONE) || in->your_attempt != p->attempt)
@@ -284,8 +284,8 @@ void connect_step(struct endpoint *ep)
 		} else if (p->state == PEER_READY && settings.keepalive_ms && now >= p->probe_at) {
 			connect_probe(p);
 			p->probe_at = now + (uint64_t)settings.keepalive_ms;
-		} else if (p->wanted && (p->state == PEER_IDLE || p->state == PEER_FAILED) && peer_in_rts(p->wanted) &&
-			   !memcmp(&p->wanted->beyond, &p->name, sizeof(p->name))) { /* else that was forgotten */
+		} else if (p->claimed_by && (p->state == PEER_IDLE || p->state == PEER_FAILED) && peer_in_rts(p->claimed_by) &&
+			   !memcmp(&p->claimed_by->beyond, &p->name, sizeof(p->name))) { /* it still names p */
 			p->state = PEER_IDLE;
 			connect_start(p);
 		} else if (p->state == PEER_FAILING) {

@@ -402,8 +402,8 @@ struct peer {
 	uint64_t sent, resend;    /* number of the next message: a new one, one to be posted */
 	struct op *queued, *last_queued; /* those whose turn has not come, in order */
 	struct peer *other;       /* over the other device; NULL: not known yet */
-	struct peer *wanted;      /* over the domain's own: for its sake a connection is to be made */
-	struct name beyond;       /* who it has said first that it is on the other device */
+	struct peer *claimed_by;  /* the peer over the first device that named this one; NULL: none, or linked */
+	struct name beyond;       /* its endpoint on the other device, as its first hello named it */
 	uint64_t received;        /* number of the next message to come */
 	struct buf *early;        /* those whose turn has not come, in order */
 
@@ -727,7 +727,7 @@ INLAY_ALWAYS bool peer_lost(const struct peer *p)
 	return p->state >= PEER_FAILING && !peer_open_to(p);
 }
 
-/* With what error operations of a connection that is over end. FI_EAGAIN is of a later one, half of which is open. */
+/* The error for operations of a connection that is over. If err is FI_EAGAIN, it is a later one's. */
 INLAY_FN int peer_why(const struct peer *p)
 {
 	return p->err && p->err != FI_EAGAIN ? p->err : FI_ECONNRESET;
@@ -781,9 +781,9 @@ int bounced_send(struct peer *p, const void *head, size_t len, const struct iove
 void rail_again(struct op *op); /* it has failed with its connection */
 void rail_retry(struct op *op); /* there may be room, or a connection */
 void rail_ready(struct peer *p); /* its queued messages have a connection now */
-void rail_want(struct peer *first, const struct name *beyond); /* who it says it is on the other device */
-uint64_t rail_tie(const struct peer *p); /* the connection of the first that p's is to belong to, for a hello */
-bool rail_link(struct peer *p, const struct name *beyond, uint64_t tie); /* from its hello. False: it does not count */
+void rail_claim(struct peer *first, const struct name *beyond); /* its hello names its other endpoint */
+uint64_t rail_tie(const struct peer *p); /* for a hello: the first device's connection that p's is for */
+bool rail_link(struct peer *p, const struct name *beyond, uint64_t tie); /* whether its hello counts */
 void rail_forget(struct peer *p); /* all messages that have numbers */
 int rail_arrived(struct peer *p, const struct message *m); /* WIRE_RAIL. 0 or -FI_EAGAIN */
 bool rail_ended(struct peer *p); /* no more comes over the connection that has failed: a write may be repeated */

@@ -6,7 +6,7 @@
  * eager message also goes on the device's list, by tag/recv.h, if order allows. Tagged messages:
  *
  *   eager     TMH: tag, 30 bits of data | payload    the device fills the receive's buffer
- *   others    the message as without offload;        rendezvous, FIN wanted, more data
+ *   others    the message in its usual form;         rendezvous, FIN asked for, more data
  *             then TMH: tag, STAND_IN                an empty message, matched in its place
  *
  * The first byte tells the kinds apart: if it is 0, as in struct wire, the device leaves the

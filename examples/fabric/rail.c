@@ -176,21 +176,21 @@ static struct peer *named(struct endpoint *ep, const struct name *name)
 	       place.type == IBV_QPT_UD ? peer_of_name(ep, name, av_find(ep->av, name)) : NULL;
 }
 
-void rail_want(struct peer *first, const struct name *beyond)
+void rail_claim(struct peer *first, const struct name *beyond)
 {
 	struct peer *p;
 
 	if (!first->beyond.incarnation)
 		first->beyond = *beyond; /* the first one holds, so that a stranger costs no more than one connection here */
 	p = first->other ? first->other : named(first->ep->second, &first->beyond);
-	if (p && (!p->wanted || first->listed) &&
+	if (p && (!p->claimed_by || first->listed) &&
 	    (!p->seen || p->state == PEER_IDLE || (p->state >= PEER_FAILING && p->err != FI_EAGAIN)))
-		p->wanted = first; /* if it has failed, then because both had */
+		p->claimed_by = first; /* p is connected now, or again if both connections had failed */
 }
 
 uint64_t rail_tie(const struct peer *p)
 {
-	const struct peer *first = p->other ? p->other : p->wanted;
+	const struct peer *first = p->other ? p->other : p->claimed_by;
 
 	return first ? (uint64_t)first->attempt << 32 | first->their_attempt : 0;
 }
@@ -202,7 +202,7 @@ bool rail_link(struct peer *p, const struct name *beyond, uint64_t tie)
 	if (!first || !peer_in_rts(first) || memcmp(&first->beyond, &p->name, sizeof(p->name)) ||
 	    tie != ((uint64_t)first->their_attempt << 32 | first->attempt) || (p->other && p->other != first))
 		return false;
-	p->wanted = NULL;
+	p->claimed_by = NULL;
 	p->other = first;
 	first->other = p;
 	if (first->listed)
